@@ -1,0 +1,247 @@
+"""What a verification-length policy sees and what it must return.
+
+A policy decides, once per engine step and for every running row (request), how many of that row's drafted
+tokens the target model verifies. The words are those of the DSpark paper (arXiv 2607.05147): confidence
+``c[r, j]`` is the predicted probability that draft ``j`` of row ``r`` survives given that all before it did,
+survival ``a[r, j]`` is the prefix product of the confidences, ``R`` the number of rows, ``K`` the number of
+drafts admitted in the step.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, final
+
+import numpy as np
+import numpy.typing as npt
+
+from .admission import admit_top_k
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Search = Literal["none", "prefix", "global"]
+Safety = Literal["safe", "unsafe", "unknown"]
+
+
+class PolicyError(ValueError):
+    """A policy cannot be built, or returned lengths that the step cannot execute."""
+
+
+class StepCost(Protocol):
+    """Seconds a step takes; the simulator's profiles implement it."""
+
+    def table(self, rows: int) -> Floats:
+        """Return seconds of a whole step by batch tokens: entry ``B`` is a step of ``B`` tokens and ``rows`` rows.
+
+        Padding to captured sizes and the drafting cost of ``rows`` blocks are included; the context term and
+        the sync stall are not. The array is shared and read-only.
+        """
+        ...
+
+    def padded(self, tokens: int) -> int:
+        """Return the batch size that is executed (captured or eager) when ``tokens`` are asked for."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Lagged:
+    """Draft generation ``n - lag``, aligned with the rows of step ``n`` by request identity.
+
+    Attributes:
+        survival: float64 ``[R, gamma]``; rows that are not ``known`` hold zeros.
+        confidence: float64 ``[R, gamma]``, likewise.
+        known: bool ``[R]``; False for a row that had no draft in that generation (a "join").
+    """
+
+    survival: Floats
+    confidence: Floats
+    known: Bools
+
+
+class View:
+    """Everything a policy may read in step ``n``. Arrays are read-only.
+
+    Attributes:
+        step: step number, from 0.
+        requests: int64 ``[R]``, the request id of each row.
+        confidence: float64 ``[R, gamma]``, this generation's conditional confidences ``c``; 0 where no draft is.
+        survival: float64 ``[R, gamma]``, their sequential prefix products ``a``.
+        available: int64 ``[R]``, drafts each row has in this step (0 in its admission step).
+        context_tokens: int64 ``[R]``, prompt plus emitted tokens of each row.
+        prefill_tokens: prefill tokens that share the step (0 with a disaggregated prefill).
+        cost: the step cost.
+        context_seconds: the part of the step time that comes from context lengths, which no length changes.
+        outcomes: int64 ``[R]``, drafts of each row that would be accepted if all were verified; None unless the
+            policy declares ``needs_outcomes``.
+        coin: a uniform in [0, 1) keyed by (seed, step), for policies that want randomness.
+    """
+
+    __slots__ = (
+        "_lagged",
+        "available",
+        "coin",
+        "confidence",
+        "context_seconds",
+        "context_tokens",
+        "cost",
+        "outcomes",
+        "prefill_tokens",
+        "requests",
+        "step",
+        "survival",
+    )
+
+    def __init__(
+        self,
+        step: int,
+        requests: Ints,
+        confidence: Floats,
+        survival: Floats,
+        available: Ints,
+        cost: StepCost,
+        lagged: Lagged | None = None,
+        *,
+        context_tokens: Ints | None = None,
+        prefill_tokens: int = 0,
+        context_seconds: float = 0.0,
+        outcomes: Ints | None = None,
+        coin: float = 0.0,
+    ) -> None:
+        self.step = step
+        self.requests = requests
+        self.confidence = confidence
+        self.survival = survival
+        self.available = available
+        self.cost = cost
+        self._lagged = lagged
+        self.context_tokens = context_tokens if context_tokens is not None else np.zeros(len(requests), np.int64)
+        self.prefill_tokens = prefill_tokens
+        self.context_seconds = context_seconds
+        self.outcomes = outcomes
+        self.coin = coin
+
+    @property
+    def rows(self) -> int:
+        """Number of rows ``R`` in the step."""
+        return len(self.requests)
+
+    @property
+    def lagged(self) -> Lagged:
+        """Generation ``n - lag`` of the policy's own lag.
+
+        Raises:
+            PolicyError: if the policy declared no lag of at least 1.
+        """
+        if self._lagged is None:
+            raise PolicyError("`view.lagged` needs a policy with `lag` >= 1; declare `lag` on the policy class")
+        return self._lagged
+
+    def seconds(self, most: int) -> Floats:
+        """Return float64 ``[most + 1]``: seconds of this step if 0, 1, .., ``most`` drafts are admitted in all."""
+        first = len(self.requests) + self.prefill_tokens
+        table = self.cost.table(len(self.requests))[first : first + most + 1]
+        return table + self.context_seconds if self.context_seconds else table
+
+
+class LaggedView:
+    """The part of a `View` that a safe budget may read: nothing that depends on this step's confidences."""
+
+    __slots__ = ("_view", "available", "context_tokens", "cost", "lagged", "prefill_tokens", "requests", "step")
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self.step = view.step
+        self.requests = view.requests
+        self.available = view.available
+        self.cost = view.cost
+        self.lagged = view.lagged
+        self.context_tokens = view.context_tokens
+        self.prefill_tokens = view.prefill_tokens
+
+    @property
+    def rows(self) -> int:
+        """Number of rows ``R`` in the step."""
+        return len(self.requests)
+
+    @property
+    def coin(self) -> float:
+        """A uniform in [0, 1) keyed by (seed, step)."""
+        return self._view.coin
+
+    def seconds(self, most: int) -> Floats:
+        """Return float64 ``[most + 1]``: seconds of this step if 0, 1, .., ``most`` drafts are admitted in all."""
+        return self._view.seconds(most)
+
+
+class Policy(ABC):
+    """Decides the verify length of every row in every step.
+
+    Subclass it as a frozen dataclass whose fields are the YAML parameters. ``plan`` must be a pure function of its
+    arguments: whatever it wants to remember goes through ``state``, so that runs replay.
+
+    Attributes:
+        kind: the name used in YAML.
+        lag: youngest generation the budget reads, counted back from this step's; 0 when this step's confidences
+            fix the batch size (they must then reach the host before launch, so the engine charges the profile's
+            sync stall); None for a policy that never looks at confidences.
+        search: how a budget is searched for.
+        needs_outcomes: whether ``view.outcomes`` is filled; such a policy is a bound, not a scheduler.
+        safety: what is known about losslessness.
+        drafts: False for a policy that neither drafts nor pays for drafting (plain autoregressive decoding).
+    """
+
+    kind: ClassVar[str] = ""
+    search: ClassVar[Search] = "none"
+    needs_outcomes: ClassVar[bool] = False
+    safety: ClassVar[Safety] = "unknown"
+    drafts: ClassVar[bool] = True
+    lag: int | None = 0
+
+    def start(self) -> Any:
+        """Return the state before the first step (None by default)."""
+        return None
+
+    @abstractmethod
+    def plan(self, view: View, state: Any) -> tuple[Ints, Any]:
+        """Return the verify lengths, int64 ``[R]`` with ``0 <= lengths <= view.available``, and the next state."""
+
+    def longest(self, gamma: int) -> int:
+        """Return the most drafts of one row this policy may admit when blocks hold ``gamma`` drafts."""
+        return gamma
+
+    @property
+    def stalls(self) -> bool:
+        """Whether the engine charges the sync stall: the budget waits for this step's confidences."""
+        return self.lag == 0 and self.safety != "unsafe"
+
+
+class LaggedBudget(Policy):
+    """Safe base class: the budget ``K`` reads the past, the split among rows reads the present.
+
+    Subclasses implement `budget`. The final `plan` admits the ``K`` best fresh drafts in the order survival
+    descending, position ascending, row ascending, after giving every row its first ``min_len`` drafts. Since
+    ``K`` is fixed before this step's confidences exist, whether draft ``j`` of a row is verified never depends on
+    its own value or on a later one.
+    """
+
+    search: ClassVar[Search] = "global"
+    safety: ClassVar[Safety] = "safe"
+    lag: int | None = 1
+    min_len: int = 0
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "plan" in cls.__dict__:
+            raise TypeError(f"`{cls.__name__}` overrides `plan`; a LaggedBudget implements `budget` only")
+
+    @abstractmethod
+    def budget(self, view: LaggedView, state: Any) -> tuple[int, Any]:
+        """Return the number of drafts to admit, ``0 <= K <= sum(view.available)``, and the next state."""
+
+    @final
+    def plan(self, view: View, state: Any) -> tuple[Ints, Any]:
+        """Admit the top ``K`` of this step's drafts."""
+        budget, state = self.budget(LaggedView(view), state)
+        return admit_top_k(view.survival, view.available, budget, self.min_len), state
