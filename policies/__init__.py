@@ -1,1 +1,30 @@
-"""Placeholder."""
+"""Verification-length policies, their interface, and confidence calibration."""
+
+from .admission import admit_top_k
+from .interface import (
+    Floats,
+    Ints,
+    Lagged,
+    LaggedBudget,
+    LaggedView,
+    Policy,
+    PolicyError,
+    StepCost,
+    View,
+)
+from .registry import POLICIES, build_policy
+
+__all__ = [
+    "POLICIES",
+    "Floats",
+    "Ints",
+    "Lagged",
+    "LaggedBudget",
+    "LaggedView",
+    "Policy",
+    "PolicyError",
+    "StepCost",
+    "View",
+    "admit_top_k",
+    "build_policy",
+]

@@ -53,11 +53,13 @@ class Lagged:
         survival: float64 ``[R, gamma]``; rows that are not ``known`` hold zeros.
         confidence: float64 ``[R, gamma]``, likewise.
         known: bool ``[R]``; False for a row that had no draft in that generation (a "join").
+        complete: whether every row is known.
     """
 
     survival: Floats
     confidence: Floats
     known: Bools
+    complete: bool
 
 
 class View:
@@ -148,7 +150,16 @@ class View:
 class LaggedView:
     """The part of a `View` that a safe budget may read: nothing that depends on this step's confidences."""
 
-    __slots__ = ("_view", "available", "context_tokens", "cost", "lagged", "prefill_tokens", "requests", "step")
+    __slots__ = (
+        "_view",
+        "available",
+        "context_tokens",
+        "cost",
+        "lagged",
+        "prefill_tokens",
+        "requests",
+        "step",
+    )
 
     def __init__(self, view: View) -> None:
         self._view = view

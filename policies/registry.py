@@ -1,0 +1,122 @@
+"""From a YAML mapping to a policy object."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .async_topk import AsyncTopK
+from .autoregressive import Autoregressive
+from .greedy_early_stop import GreedyEarlyStop
+from .interface import Policy, PolicyError
+from .oracle import Oracle, OracleRate
+from .retrospective import Retrospective
+from .static import Static
+from .threshold import Threshold
+
+
+def collect(classes: Iterable[type[Policy]]) -> dict[str, type[Policy]]:
+    """Return the classes by ``kind``.
+
+    Raises:
+        PolicyError: if two classes share a kind, or one has none.
+    """
+    table: dict[str, type[Policy]] = {}
+    for cls in classes:
+        if not cls.kind:
+            raise PolicyError(f"policy class `{cls.__name__}` has no `kind`; give it a name for YAML")
+        if cls.kind in table:
+            raise PolicyError(f"policy kind `{cls.kind}` is declared by {table[cls.kind].__name__} and {cls.__name__}")
+        table[cls.kind] = cls
+    return table
+
+
+POLICIES: dict[str, type[Policy]] = collect(
+    [Autoregressive, Static, Threshold, GreedyEarlyStop, AsyncTopK, Retrospective, Oracle, OracleRate]
+)
+
+
+def build_policy(spec: Mapping[str, Any], unsafe: bool = False) -> Policy:
+    """Build a policy from its YAML mapping.
+
+    Args:
+        spec: ``{"kind": name, **parameters}`` or ``{"kind": "python", "object": "module:Class", **parameters}``.
+        unsafe: accept a policy that is declared to change the output distribution.
+
+    Raises:
+        PolicyError: for an unknown kind or parameter, a value out of bounds, an object that cannot be imported or
+            is no Policy, or an unsafe policy that was not asked for.
+    """
+    parameters = dict(spec)
+    kind = parameters.pop("kind", None)
+    if kind is None:
+        raise PolicyError(f"a policy needs `kind`, one of {', '.join([*POLICIES, 'python'])}")
+    cls = _load_object(parameters.pop("object", None)) if kind == "python" else _lookup(kind)
+    policy = _construct(cls, parameters)
+    if policy.safety == "unsafe" and not unsafe:
+        raise PolicyError(
+            f"policy `{policy.kind or cls.__name__}` changes the output distribution or knows the outcomes; "
+            "set `unsafe: true` on its arm to run it as a bound"
+        )
+    return policy
+
+
+def _lookup(kind: object) -> type[Policy]:
+    """Return the class of a shipped kind."""
+    if kind not in POLICIES:
+        raise PolicyError(f"unknown policy kind {kind!r}{_nearest(str(kind), [*POLICIES, 'python'])}")
+    return POLICIES[str(kind)]
+
+
+def _nearest(name: str, choices: list[str]) -> str:
+    """Return the end of a message: the nearest choice, then all of them."""
+    near = difflib.get_close_matches(name, choices, n=1)
+    hint = f"; did you mean `{near[0]}`?" if near else ";"
+    return f"{hint} choices: {', '.join(choices) or 'none'}"
+
+
+def _load_object(path: object) -> type[Policy]:
+    """Import ``module:Class``."""
+    if not isinstance(path, str) or path.count(":") != 1:
+        raise PolicyError(f"`object` of a python policy must be 'module:Class', got {path!r}")
+    module_name, class_name = path.split(":")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise PolicyError(
+            f"cannot import `{module_name}` of policy object '{path}': {type(error).__name__}: {error}; run from the "
+            "folder that holds it, or install it"
+        ) from error
+    cls = getattr(module, class_name, None)
+    if cls is None:
+        raise PolicyError(f"module `{module_name}` has no `{class_name}` (policy object '{path}')")
+    if not (inspect.isclass(cls) and issubclass(cls, Policy)):
+        raise PolicyError(f"'{path}' must be a class derived from specsched.policies.Policy, got {cls!r}")
+    return cls
+
+
+def _construct(cls: type[Policy], parameters: dict[str, Any]) -> Policy:
+    """Call the class with its parameters, naming any that do not fit."""
+    name = cls.kind or cls.__name__
+    if dataclasses.is_dataclass(cls):
+        fields = [field for field in dataclasses.fields(cls) if field.init]
+        known = [field.name for field in fields]
+        for key in parameters:
+            if key not in known:
+                raise PolicyError(f"policy `{name}` has no parameter `{key}`{_nearest(key, known)}")
+        for field in fields:
+            required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+            if required and field.name not in parameters:
+                raise PolicyError(f"policy `{name}` needs parameter `{field.name}`")
+    try:
+        return cls(**parameters)
+    except PolicyError:
+        raise
+    except Exception as error:
+        raise PolicyError(
+            f"policy `{name}` cannot be built from {parameters}: {type(error).__name__}: {error}"
+        ) from error

@@ -1,0 +1,33 @@
+"""What Appendix A warns of: a global argmax over the very confidences that it then cuts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from .admission import admit_top_k
+from .interface import Ints, Policy, Safety, Search, View
+from .parameters import at_least
+from .search import SearchOptions, best_budget
+
+
+@dataclass(frozen=True)
+class Retrospective(Policy):
+    """`AsyncTopK` with lag 0: it biases the output. Kept to measure what the bias would seem to win.
+
+    Attributes:
+        min_len: drafts every row gets whatever its survival.
+    """
+
+    kind: ClassVar[str] = "retrospective"
+    search: ClassVar[Search] = "global"
+    safety: ClassVar[Safety] = "unsafe"
+    min_len: int = 0
+
+    def __post_init__(self) -> None:
+        at_least(self.kind, "min_len", self.min_len, 0)
+
+    def plan(self, view: View, state: Any) -> tuple[Ints, Any]:
+        """Admit the top K, K being the argmax over the same survivals."""
+        budget = best_budget(view.survival, view, SearchOptions(min_len=self.min_len))
+        return admit_top_k(view.survival, view.available, budget, self.min_len), state
