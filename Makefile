@@ -1,0 +1,61 @@
+# `make help` lists the targets. Everything runs in one virtual environment, made on first use.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# One thread a worker: the tables are byte-identical for any number, and two workers share two cores.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 POLARS_MAX_THREADS=1
+
+# A run never overwrites another: the folder is runs/frontier, then runs/frontier-2, and so on.
+OUT ?= $(shell n=1; d=runs/frontier; while [ -e "$$d" ]; do n=$$((n+1)); d=runs/frontier-$$n; done; echo $$d)
+
+.PHONY: help frontier test lint format types imports check-frontier clean
+
+help:
+	@echo "make frontier        install the core, run experiments/frontier.yaml, print the table and the figure's path"
+	@echo "                     OUT=DIR picks the folder; OUT=DIR ARGS=--resume goes on where a run stopped"
+	@echo "make test            install the test tools, run all tests; ARGS='-k word' passes options on to pytest"
+	@echo "make lint            ruff: rules and format          make format   let ruff rewrite the files"
+	@echo "make types           mypy, strict, every module      make imports  who may import whom"
+	@echo "make check-frontier  re-run the frontier's smallest load, compare it with the committed picture's points"
+	@echo "make clean           remove the environment and caches; runs/ stays"
+
+frontier: $(VENV)/.core
+	$(BIN)/specsched run experiments/frontier.yaml -o $(OUT) $(ARGS)
+
+test: $(VENV)/.test
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+format: $(VENV)/.test
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+types: $(VENV)/.test
+	$(BIN)/python .ci/check_types.py
+
+imports: $(VENV)/.test
+	PYTHONPATH=.typing $(BIN)/lint-imports --no-cache
+
+check-frontier: $(VENV)/.core
+	$(ONE_THREAD) $(BIN)/python benchmarks/check_frontier.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "specsched needs Python 3.11 or newer, and PYTHON=$(PYTHON) is $$($(PYTHON) --version 2>&1); try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# The stamps say what is installed: the core, or the core with the test tools.
+$(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[test]'
+	@touch $@ $(VENV)/.core
