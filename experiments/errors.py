@@ -1,0 +1,19 @@
+"""The errors of this room; the command prints them as one line and exits 2."""
+
+from __future__ import annotations
+
+
+class ConfigError(ValueError):
+    """A configuration, an override or a run folder cannot be used as it is."""
+
+
+class PointError(ValueError):
+    """One point (arm, load, seed) of a sweep could not be computed; the finished ones are kept.
+
+    Attributes:
+        trace: text of the traceback when the error is not one the user is expected to make, else None.
+    """
+
+    def __init__(self, message: str, trace: str | None = None) -> None:
+        super().__init__(message)
+        self.trace = trace

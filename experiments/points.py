@@ -1,0 +1,179 @@
+"""One point of a sweep: an arm at a load with a seed, from its configuration to its metrics.
+
+The only module of this room that builds simulations; everything else treats a point as a function call.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ..policies.interface import Policy
+from ..policies.registry import build_policy
+from ..sim.cost import StepCost
+from ..sim.drafts import make_draft_model
+from ..sim.engine import Prefill, Scenario, run
+from ..sim.metrics import Sla, point_metrics
+from ..sim.profile import FlatProfileWarning, Profile, load_profile
+from ..sim.requests import Requests
+from ..traces import LengthTable, generate_trace, load_lengths, read_trace, scale_rate, window
+from .schema import Arm, DisaggregatedPrefill, Experiment, FixedLengths, Workload, expanded_arms
+
+POOL = 8192
+"""Requests generated for a closed loop, which starts over with new texts when they run out."""
+
+_SHUFFLE = 0x7368756666  # names the random stream that orders a trace's requests for a closed loop
+
+
+@dataclass(frozen=True)
+class PointResult:
+    """What a point gives: its row of ``points.parquet`` and the records asked for in `output.records`."""
+
+    metrics: dict[str, float | int | str | None]
+    steps: pl.DataFrame | None = None
+    requests: pl.DataFrame | None = None
+    rows: pl.DataFrame | None = None
+
+
+def run_point(experiment: Experiment, arm: str, load: float, seed: int) -> PointResult:
+    """Simulate ``arm`` of a resolved experiment at ``load`` with ``seed``.
+
+    Raises:
+        TraceError, ProfileError, DraftError, PolicyError, SimulationError: see the rooms.
+    """
+    scenario = build_scenario(experiment, arm, load, seed)
+    result = run(scenario)
+    sla = Sla(ttft_s=experiment.sla.ttft_s, tpot_s=experiment.sla.tpot_s)
+    metrics = point_metrics(result, scenario.cost, sla, with_regret=_has_oracle(experiment))
+    records = experiment.output.records
+    return PointResult(
+        metrics={**metrics, "safety": scenario.policy.safety},
+        steps=result.steps if "steps" in records else None,
+        requests=result.requests if "requests" in records else None,
+        rows=result.rows if "rows" in records else None,
+    )
+
+
+def build_scenario(experiment: Experiment, arm: str, load: float, seed: int) -> Scenario:
+    """Build what the engine runs for one point; raises as `run_point`."""
+    chosen, workload, hardware = expanded_arms(experiment)[arm], experiment.workload, experiment.hardware
+    policy = build_policy(chosen.policy, unsafe=chosen.unsafe)
+    drafts = chosen.drafts or experiment.drafts
+    return Scenario(
+        policy=policy,
+        cost=_cost(experiment, chosen, policy),
+        drafts=make_draft_model(drafts.model_dump(), seed),
+        requests=build_requests(workload, chosen.domains or workload.domains, load, seed),
+        mode=workload.mode,
+        concurrency=int(load) if workload.mode == "closed" else hardware.max_num_seqs,
+        prefill=_prefill(experiment),
+        noise_cv=hardware.noise_cv,
+        seed=seed,
+        keep_rows="rows" in experiment.output.records,
+        cohort=workload.cohort,
+        warmup=workload.warmup,
+    )
+
+
+def build_requests(workload: Workload, mix: dict[str, float] | None, load: float, seed: int) -> Requests:
+    """Return the requests of a point: those of the trace file, or generated ones.
+
+    A closed loop takes a trace's requests in an order drawn by ``seed``; an open one keeps their order and scales
+    their arrivals to ``load`` requests a second. ``mix`` gives shares of domains; None takes the trace's own.
+    """
+    closed = workload.mode == "closed"
+    table = _generated(workload, load, seed) if workload.path is None else _from_file(workload, load, seed)
+    if closed:
+        table = table.drop("arrival_s")
+    if mix is not None and "domain" in table.columns:
+        table = table.drop("domain")
+    return Requests.from_table(table, mix or {"chat": 1.0}, seed)
+
+
+def _generated(workload: Workload, load: float, seed: int) -> pl.DataFrame:
+    count = workload.requests or POOL
+    return generate_trace(count, load, _lengths(workload), seed, cv=_cv(workload))
+
+
+def _lengths(workload: Workload) -> LengthTable:
+    if isinstance(workload.lengths, FixedLengths):
+        return LengthTable.constant(workload.lengths.prompt, workload.lengths.output)
+    return load_lengths(workload.lengths or "azure-conversation")
+
+
+def _cv(workload: Workload) -> float:
+    return workload.arrivals.cv if workload.arrivals and workload.arrivals.kind == "gamma" else 1.0
+
+
+def _from_file(workload: Workload, load: float, seed: int) -> pl.DataFrame:
+    """Return the trace's requests in the order, and at the times, at which they are asked for."""
+    trace = _trace(workload)
+    if workload.mode == "closed":
+        return trace[np.random.default_rng([seed, _SHUFFLE]).permutation(len(trace)).tolist()]
+    if workload.arrivals is None or workload.arrivals.kind == "trace":
+        return scale_rate(trace, load)
+    times = generate_trace(len(trace), load, LengthTable.constant(1, 1), seed, cv=_cv(workload))
+    return trace.with_columns(times["arrival_s"])
+
+
+def _trace(workload: Workload) -> pl.DataFrame:
+    trace = read_trace_once(str(workload.path))
+    cut = workload.window
+    return trace if cut is None else window(trace, cut.start_s, cut.end_s, cut.limit)
+
+
+@lru_cache(maxsize=2)
+def read_trace_once(path: str) -> pl.DataFrame:
+    """Read a trace file, once in each process: every point of a sweep replays the same one."""
+    return read_trace(Path(path))
+
+
+def profile_of(experiment: Experiment) -> Profile:
+    """Return the experiment's step-cost profile."""
+    return load_profile(experiment.hardware.profile)
+
+
+def _cost(experiment: Experiment, arm: Arm, policy: Policy) -> StepCost:
+    hardware = experiment.hardware
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FlatProfileWarning)  # `check_points` reports it, once for all points
+        return StepCost(
+            profile_of(experiment),
+            lookup=hardware.lookup,
+            draft_scale=arm.draft_cost.scale if arm.draft_cost else 1.0,
+            drafts=policy.drafts,
+            sync_stall_seconds=hardware.sync_stall_seconds,
+        )
+
+
+def check_points(experiment: Experiment) -> list[str]:
+    """Build every arm at its smallest and largest load without running it, and return warnings.
+
+    Raises:
+        TraceError, ProfileError, DraftError, PolicyError, SimulationError: what a point would fail with at once.
+    """
+    loads = {min(experiment.sweep.load), max(experiment.sweep.load)}
+    for arm in expanded_arms(experiment):
+        for load in sorted(loads):
+            build_scenario(experiment, arm, load, experiment.seeds[0])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", FlatProfileWarning)
+        StepCost(profile_of(experiment), lookup=experiment.hardware.lookup, drafts=False)
+    return [str(warning.message) for warning in caught]
+
+
+def _has_oracle(experiment: Experiment) -> bool:
+    return any(arm.policy["kind"] == "oracle" for arm in experiment.arms.values())
+
+
+def _prefill(experiment: Experiment) -> Prefill | None:
+    stage: Any = experiment.prefill
+    if isinstance(stage, DisaggregatedPrefill):
+        return Prefill(tokens_per_s=stage.tokens_per_s, slots=stage.slots)
+    return None

@@ -1,0 +1,185 @@
+"""From an experiment file and its overrides to an `Experiment` in which every default stands written out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from ..policies.interface import Policy, PolicyError
+from ..policies.registry import POLICIES, build_policy
+from ..sim.profile import ProfileError, load_profile
+from ..traces import LENGTH_TABLES
+from .errors import ConfigError
+from .nearest import suggestion
+from .overrides import override, policy_keys, replace
+from .problems import to_config_error
+from .schema import Arm, Experiment, Sla, Workload
+from .yaml_loader import Document, KeyPath, load_document
+
+GENERATED_REQUESTS = 2000
+"""Requests of an open loop that has no trace file and does not say how many."""
+
+
+def shipped_experiments() -> dict[str, Path]:
+    """Return the experiment files that come with the package, by name."""
+    return {path.stem: path for path in sorted(Path(__file__).parent.glob("*.yaml"))}
+
+
+def find_config(config: str) -> Path:
+    """Return the file that ``config`` names: a path, or the name of a shipped experiment.
+
+    Raises:
+        ConfigError: if it is neither.
+    """
+    path, shipped = Path(config).expanduser(), shipped_experiments()
+    if path.is_file():
+        return path
+    if config in shipped:
+        return shipped[config]
+    if path.is_dir():
+        raise ConfigError(f"{config} is a folder; name an experiment file, such as {config}/config.yaml")
+    raise ConfigError(
+        f"there is no file {config}, and no shipped experiment of this name; {suggestion(config, shipped)}"
+    )
+
+
+def load_experiment(path: Path, settings: Sequence[str] = (), seed: int | None = None) -> Experiment:
+    """Read the experiment at ``path``, apply ``--set`` settings and ``--seed``, and fill in every default.
+
+    Raises:
+        ConfigError: for anything wrong in the file or the settings, with its place.
+    """
+    document = override(load_document(path), settings)
+    if seed is not None:
+        replace(document, ("seeds",), [seed], "--seed")
+    for key in _file_keys(document):
+        replace_by_file(document, key, path.parent)
+    try:
+        experiment = Experiment.model_validate(document.data)
+    except ValidationError as error:
+        raise to_config_error(error, document) from None
+    return _fill(experiment, document)
+
+
+def replace_by_file(document: Document, key: KeyPath, folder: Path) -> None:
+    """Write the absolute path of the file that ``key`` names in its place.
+
+    A path in the file is looked up beside the file and then in the working directory, one from the command line the
+    other way round.
+
+    Raises:
+        ConfigError: if there is no such file; names every place tried.
+    """
+    value = _at(document.data, key)
+    path = Path(value).expanduser()
+    folders = [folder.resolve(), Path.cwd()]
+    if document.where(key).startswith("--"):
+        folders.reverse()
+    tried = list(dict.fromkeys(place / path for place in folders))
+    found = next((place for place in tried if place.is_file()), None)
+    if found is None:
+        raise document.error(key, f"there is no file {value!r}; tried {' and '.join(map(str, tried))}")
+    _at(document.data, key[:-1])[key[-1]] = str(found.resolve())
+
+
+def _file_keys(document: Document) -> Iterator[KeyPath]:
+    """Yield the key paths whose values name files."""
+    arms = document.data.get("arms")
+    names = list(arms) if isinstance(arms, dict) else []
+    keys: list[KeyPath] = [
+        ("workload", "path"),
+        ("drafts", "path"),
+        *(("arms", name, "drafts", "path") for name in names),
+    ]
+    yield from (key for key in keys if isinstance(_at(document.data, key), str))
+    profile = _at(document.data, ("hardware", "profile"))
+    if isinstance(profile, str) and _looks_like_a_file(profile):
+        yield ("hardware", "profile")
+
+
+def _looks_like_a_file(profile: str) -> bool:
+    return profile.endswith(".json") or "/" in profile or "\\" in profile
+
+
+def _at(data: Any, path: KeyPath) -> Any:
+    for part in path:
+        data = data.get(part) if isinstance(data, dict) else None
+    return data
+
+
+def _fill(experiment: Experiment, document: Document) -> Experiment:
+    """Return the experiment with the defaults that depend on other keys."""
+    lengths = experiment.workload.lengths
+    if isinstance(lengths, str) and lengths not in LENGTH_TABLES:
+        hint = suggestion(lengths, LENGTH_TABLES)
+        raise document.error(("workload", "lengths"), f"no length table is called {lengths!r}; {hint}")
+    filled = {
+        "arms": {name: _with_parameters(arm, name, document) for name, arm in experiment.arms.items()},
+        "workload": _filled_workload(experiment.workload),
+        "sla": _filled_sla(experiment, document),
+    }
+    return experiment.model_copy(update=filled)
+
+
+def _filled_sla(experiment: Experiment, document: Document) -> Sla:
+    """Take the anchors of the profile where the file names none."""
+    try:
+        profile = load_profile(experiment.hardware.profile)
+    except ProfileError as error:
+        raise document.error(("hardware", "profile"), str(error)) from None
+    if experiment.sla.anchors is not None:
+        return experiment.sla
+    return experiment.sla.model_copy(update={"anchors": list(profile.sla_anchors)})
+
+
+def _filled_workload(workload: Workload) -> Workload:
+    """Write out what is generated without a trace file; with one, what the file replaces becomes null."""
+    if workload.path is not None:
+        filled: dict[str, Any] = {"lengths": None, "requests": None}
+        if workload.mode == "open" and workload.arrivals is None:
+            filled["arrivals"] = {"kind": "trace"}
+    else:
+        filled = {"lengths": workload.lengths or "azure-conversation", "domains": workload.domains or {"chat": 1.0}}
+        if workload.mode == "open":
+            filled["arrivals"] = workload.arrivals or {"kind": "poisson"}
+            filled["requests"] = workload.requests or GENERATED_REQUESTS
+    return Workload.model_validate(workload.model_dump() | _plain(filled))
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value.model_dump() if hasattr(value, "model_dump") else value for key, value in values.items()}
+
+
+def _with_parameters(arm: Arm, name: str, document: Document) -> Arm:
+    """Return the arm with every parameter of its policy written out.
+
+    Raises:
+        ConfigError: if the policy cannot be built; points at the parameter that the reason names.
+    """
+    where: KeyPath = ("arms", name, "policy")
+    known = policy_keys(arm.policy) if arm.policy.get("kind") in POLICIES else None
+    for key in arm.policy:
+        if known is not None and key not in known:
+            raise document.error((*where, key), f"unknown key; {suggestion(key, known)}")
+    try:
+        policy = build_policy(arm.policy, unsafe=arm.unsafe)
+    except PolicyError as error:
+        guilty = next((key for key in arm.policy if f"`{key}`" in str(error) and key != "kind"), None)
+        raise document.error(where if guilty is None else (*where, guilty), str(error)) from None
+    return arm.model_copy(update={"policy": policy_spec(policy, arm.policy)})
+
+
+def policy_spec(policy: Policy, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the YAML mapping that builds ``policy`` with no default left open."""
+    spec = {key: given[key] for key in ("kind", "object") if key in given}
+    if not dataclasses.is_dataclass(policy):
+        return given
+    for item in dataclasses.fields(policy):
+        if item.init:
+            value = getattr(policy, item.name)
+            spec[item.name] = list(value) if isinstance(value, tuple) else value
+    return spec

@@ -1,0 +1,298 @@
+"""What an experiment file may say: types, units, bounds and defaults of every key.
+
+``docs/scenario.md`` explains each key. Values are taken as they are: a word is never read as a number, an unknown key
+is an error, and no value is clamped.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Probability = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+Mix = Annotated[dict[str, Positive], Field(min_length=1)]
+Figure = Literal["frontier", "load", "threshold"]
+Records = Literal["steps", "requests", "rows"]
+T = TypeVar("T", str, int, float)
+
+
+class Section(BaseModel):
+    """A mapping of the file: unknown keys refused, nothing converted, never changed after reading."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class FixedLengths(Section):
+    """All requests alike, in tokens."""
+
+    prompt: Count
+    output: Count
+
+
+def _lengths_kind(value: Any) -> str:
+    return "fixed" if isinstance(value, dict | FixedLengths) else "table"
+
+
+class TraceArrivals(Section):
+    """The arrival times of the trace file."""
+
+    kind: Literal["trace"]
+
+
+class PoissonArrivals(Section):
+    """Independent arrivals at the rate of `sweep.load`."""
+
+    kind: Literal["poisson"]
+
+
+class GammaArrivals(Section):
+    """Bursty arrivals: gamma-distributed gaps whose standard deviation is ``cv`` means."""
+
+    kind: Literal["gamma"]
+    cv: Positive
+
+
+class Window(Section):
+    """The part of a trace file that is used: seconds from its start, and at most ``limit`` requests of it."""
+
+    start_s: NotNegative | None = None
+    end_s: Positive | None = None
+    limit: Count | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Window:
+        if self.end_s is not None and self.end_s <= (self.start_s or 0.0):
+            raise _misfit("end_s", f"must be greater than start_s {self.start_s or 0.0:g}, got {self.end_s:g}")
+        return self
+
+
+class Workload(Section):
+    """Which requests come, and how."""
+
+    mode: Literal["closed", "open"] = "closed"
+    path: str | None = None
+    lengths: (
+        Annotated[Annotated[str, Tag("table")] | Annotated[FixedLengths, Tag("fixed")], Discriminator(_lengths_kind)]
+        | None
+    ) = None
+    domains: Mix | None = None
+    arrivals: Annotated[TraceArrivals | PoissonArrivals | GammaArrivals, Field(discriminator="kind")] | None = None
+    window: Window | None = None
+    requests: Count | None = None
+    cohort: Annotated[int, Field(ge=2)] | None = None
+    warmup: Annotated[int, Field(ge=0)] | None = None
+
+    @model_validator(mode="after")
+    def _fits_the_mode(self) -> Workload:
+        if self.mode == "closed" and self.arrivals is not None:
+            raise _misfit("arrivals", "a closed loop admits a request when another ends; remove it or use `mode: open`")
+        if self.mode == "closed" and self.requests is not None:
+            raise _misfit("requests", "a closed loop runs until its `cohort` has ended; set `cohort` instead")
+        if self.arrivals is not None and self.arrivals.kind == "trace" and self.path is None:
+            raise _misfit("arrivals", "kind trace needs `workload.path`, a trace file; or use kind poisson or gamma")
+        if self.window is not None and self.path is None:
+            raise _misfit("window", "cuts a trace file, so it needs `workload.path`; use `requests` without one")
+        return self
+
+
+class Hardware(Section):
+    """What a step costs."""
+
+    profile: Annotated[str, Field(min_length=1)]
+    lookup: Literal["ceil", "linear", "floor"] = "ceil"
+    max_num_seqs: Count = 256
+    sync_stall_seconds: NotNegative | None = None
+    noise_cv: NotNegative = 0.0
+
+
+class NoPrefill(Section):
+    """Requests enter decode with their first token; no time to first token is reported."""
+
+    kind: Literal["none"] = "none"
+
+
+class DisaggregatedPrefill(Section):
+    """A stage of its own before decode: ``slots`` requests at a time, each at ``tokens_per_s``."""
+
+    kind: Literal["disaggregated"]
+    tokens_per_s: Positive
+    slots: Count
+
+
+class LatentDrafts(Section):
+    """Generated outcomes and confidences of a named drafter."""
+
+    kind: Literal["latent"]
+    profile: str
+    gamma: Count | None = None
+    confidence: Literal["sts", "raw"] = "sts"
+
+
+class ConstantDrafts(Section):
+    """Every draft is accepted with the same probability."""
+
+    kind: Literal["constant"]
+    acceptance: Probability
+    confidence: Probability | None = None
+    gamma: Count = 7
+
+
+class RecordedDrafts(Section):
+    """Outcomes and confidences replayed from a parquet file."""
+
+    kind: Literal["recorded"]
+    path: str
+
+
+Prefill = Annotated[NoPrefill | DisaggregatedPrefill, Field(discriminator="kind")]
+Drafts = Annotated[LatentDrafts | ConstantDrafts | RecordedDrafts, Field(discriminator="kind")]
+
+
+class DraftCost(Section):
+    """Drafting seconds of an arm as a multiple of the profile's, and what else they might be."""
+
+    scale: NotNegative = 1.0
+    band: Annotated[list[NotNegative], Field(min_length=2, max_length=2)] | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> DraftCost:
+        if self.band is not None and not self.band[0] <= self.scale <= self.band[1]:
+            raise _misfit("band", f"must be [low, high] around the scale {self.scale:g}, got {self.band}")
+        return self
+
+
+class Arm(Section):
+    """One competitor: a policy, and whatever it has that the others don't."""
+
+    policy: dict[str, Any]
+    drafts: Drafts | None = None
+    draft_cost: DraftCost | None = None
+    domains: Mix | None = None
+    unsafe: bool = False
+
+
+class Sweep(Section):
+    """The loads every arm runs at: concurrency (closed) or requests per second (open)."""
+
+    load: Annotated[list[Positive], Field(min_length=1)]
+
+    @field_validator("load")
+    @classmethod
+    def _distinct(cls, load: list[float]) -> list[float]:
+        return _without_repeats(load)
+
+    @field_serializer("load")
+    def _whole_loads_as_such(self, load: list[float]) -> list[int | float]:
+        return [int(value) if value.is_integer() else value for value in load]
+
+
+class Sla(Section):
+    """The service that users are promised."""
+
+    anchors: list[Positive] | None = None
+    ttft_s: Positive | None = None
+    tpot_s: Positive | None = None
+
+    @field_validator("anchors")
+    @classmethod
+    def _distinct(cls, anchors: list[float] | None) -> list[float] | None:
+        return anchors if anchors is None else _without_repeats(anchors)
+
+
+class Output(Section):
+    """What a run folder holds beside the points."""
+
+    records: list[Records] = Field(default=[])
+    figures: list[Figure] = Field(default=["frontier"])
+
+    @field_validator("records", "figures")
+    @classmethod
+    def _distinct(cls, names: list[str]) -> list[str]:
+        return _without_repeats(names)
+
+
+class Experiment(Section):
+    """A whole experiment file."""
+
+    ARM_NAME: ClassVar[str] = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
+
+    workload: Workload = Field(default_factory=Workload)
+    hardware: Hardware
+    prefill: Prefill = Field(default_factory=NoPrefill)
+    drafts: Drafts
+    arms: Annotated[dict[Annotated[str, Field(pattern=ARM_NAME, max_length=60)], Arm], Field(min_length=1)]
+    sweep: Sweep
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = Field(default=[0, 1, 2, 3, 4])
+    sla: Sla = Field(default_factory=Sla)
+    output: Output = Field(default_factory=Output)
+
+    @field_validator("seeds")
+    @classmethod
+    def _distinct(cls, seeds: list[int]) -> list[int]:
+        return _without_repeats(seeds)
+
+    @model_validator(mode="after")
+    def _loads_fit_the_mode(self) -> Experiment:
+        for index, load in enumerate(self.sweep.load):
+            if self.workload.mode == "closed" and not load.is_integer():
+                raise _misfit(
+                    f"sweep.load.{index}", f"a closed loop has a whole number of running requests, got {load}"
+                )
+            if self.workload.mode == "closed" and load > self.hardware.max_num_seqs:
+                limit = f"must not exceed hardware.max_num_seqs {self.hardware.max_num_seqs}"
+                raise _misfit(f"sweep.load.{index}", f"{limit} in a closed loop, got {load:g}")
+        return self
+
+    @model_validator(mode="after")
+    def _bands_get_free_names(self) -> Experiment:
+        for name in self.arms:
+            for other in band_names(name) if _band(self.arms[name]) else ():
+                if other in self.arms:
+                    raise _misfit(f"arms.{other}", f"the draft cost band of `{name}` makes an arm of this name")
+        return self
+
+
+def band_names(name: str) -> tuple[str, str]:
+    """Return the names of the arms at the low and the high end of a draft cost band."""
+    return f"{name}-low", f"{name}-high"
+
+
+def expanded_arms(experiment: Experiment) -> dict[str, Arm]:
+    """Return the arms that are run: an arm with a draft cost band is followed by its low and its high end."""
+    arms: dict[str, Arm] = {}
+    for name, arm in experiment.arms.items():
+        arms[name] = arm
+        for other, scale in zip(band_names(name), _band(arm), strict=False):
+            arms[other] = arm.model_copy(update={"draft_cost": DraftCost(scale=scale)})
+    return arms
+
+
+def _band(arm: Arm) -> list[float]:
+    return (arm.draft_cost.band if arm.draft_cost else None) or []
+
+
+def _without_repeats(values: list[T]) -> list[T]:
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            shown = value if isinstance(value, str) else f"{value:g}"
+            raise _misfit(str(index), f"{shown} appears twice; keep one")
+    return values
+
+
+def _misfit(key: str, message: str) -> PydanticCustomError:
+    """Return the error of a key that does not fit its neighbours; ``key`` is relative to the validated value."""
+    return PydanticCustomError("misfit", "{message}", {"key": key, "message": message})
