@@ -1,0 +1,45 @@
+"""What a policy returned, checked before a step runs on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..policies import Ints, Policy, PolicyError
+
+
+def policy_name(policy: Policy) -> str:
+    """Return the YAML kind of a policy, or its class name."""
+    return policy.kind or type(policy).__name__
+
+
+def check_lengths(lengths: Any, available: Ints, policy: Policy, step: int, requests: Ints) -> Ints:
+    """Return verify lengths as int64 ``[R]`` if a step can execute them.
+
+    Raises:
+        PolicyError: naming policy, step and row, unless they are whole numbers of shape ``[R]`` with
+            ``0 <= lengths <= available``.
+    """
+    if type(lengths) is not np.ndarray or lengths.dtype.kind not in "iu" or lengths.shape != available.shape:
+        raise PolicyError(_wrong_kind(lengths, available, policy, step))
+    if (lengths > available).any() or (lengths < 0).any():
+        row = int(np.flatnonzero((lengths > available) | (lengths < 0))[0])
+        raise PolicyError(
+            f"policy `{policy_name(policy)}` at step {step}, row {row} (request {int(requests[row])}): length must be "
+            f"within 0..{int(available[row])} (drafts available), got {int(lengths[row])}; clip to `view.available`"
+        )
+    return lengths if lengths.dtype == np.int64 else lengths.astype(np.int64)
+
+
+def _wrong_kind(lengths: Any, available: Ints, policy: Policy, step: int) -> str:
+    """Describe a value that is no array of whole numbers, one per row."""
+    where = f"policy `{policy_name(policy)}` at step {step}: lengths must be"
+    if type(lengths) is not np.ndarray:
+        return f"{where} a numpy array of whole numbers, got {type(lengths).__name__}; return np.array(.., np.int64)"
+    if lengths.shape != available.shape:
+        return f"{where} of shape ({len(available)},), one per row, got {lengths.shape}"
+    bad = ~np.equal(np.mod(lengths, 1), 0) if lengths.dtype.kind == "f" else np.ones(lengths.shape, np.bool_)
+    row = int(np.argmax(bad))
+    value = lengths[row] if len(lengths) else "none"
+    return f"{where} whole numbers, got dtype {lengths.dtype} (row {row}: {value}); return .astype(np.int64)"

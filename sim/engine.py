@@ -1,0 +1,433 @@
+"""The step loop: admit, plan, cost, commit, record, as a SimPy process.
+
+A decode step is one event whatever the batch; a request costs a few more (arrival, prefill). Time is in seconds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+import simpy
+
+from ..policies import Ints, Policy, PolicyError, View
+from .batch import Batch, Drafted, Left, NoDrafts
+from .checks import check_lengths, policy_name
+from .cost import StepCost
+from .drafts import DraftModel
+from .history import History
+from .noise import StepNoise
+from .records import RequestLog, RowLog, StepLog
+from .requests import Requests, SimulationError
+
+Mode = Literal["closed", "open"]
+
+
+@dataclass(frozen=True)
+class Prefill:
+    """A disaggregated prefill stage.
+
+    Attributes:
+        tokens_per_s: prompt tokens a second of one slot (an assumption of the scenario).
+        slots: prompts prefilled at once; the others wait in order of arrival.
+    """
+
+    tokens_per_s: float
+    slots: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.tokens_per_s > 0.0:
+            raise SimulationError(f"prefill tokens_per_s must be above 0, got {self.tokens_per_s}")
+        if self.slots < 1:
+            raise SimulationError(f"prefill slots must be at least 1, got {self.slots}")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One point of an experiment: everything a run depends on.
+
+    Attributes:
+        policy: decides the verify lengths.
+        cost: prices a step.
+        drafts: produces confidences and outcomes.
+        requests: what is asked for. A closed loop takes the entries in order and starts over when they run out,
+            each time as a new text; an open loop replays them once, at their arrival times.
+        mode: ``closed`` keeps ``concurrency`` rows decoding; ``open`` admits arrivals, at most ``concurrency``.
+        concurrency: rows, at least 1.
+        prefill: None hands requests to decode at once, with their first token and no TTFT.
+        noise_cv: coefficient of variation of a lognormal factor on each step's time; planning never sees it.
+        seed: seeds the noise and the policies' coin.
+        keep_rows: also record every row of every step.
+        cohort: closed loop: requests followed, at least 2; None is max(200, 4 x concurrency).
+        warmup: requests admitted before the cohort; None is max(2 x concurrency, all admitted before the first
+            generation of rows has left) in a closed loop, a tenth of the requests in an open one.
+        planning: what the policy believes a step costs (an engine's lookup may differ from the truth); None is
+            ``cost``.
+    """
+
+    policy: Policy
+    cost: StepCost
+    drafts: DraftModel
+    requests: Requests
+    mode: Mode = "closed"
+    concurrency: int = 1
+    prefill: Prefill | None = None
+    noise_cv: float = 0.0
+    seed: int = 0
+    keep_rows: bool = False
+    cohort: int | None = None
+    warmup: int | None = None
+    planning: StepCost | None = None
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1:
+            raise SimulationError(f"concurrency must be at least 1, got {self.concurrency}")
+        if not self.noise_cv >= 0.0:
+            raise SimulationError(f"noise_cv must be at least 0, got {self.noise_cv}")
+        if self.cohort is not None and self.cohort < 2:
+            raise SimulationError(f"cohort must hold at least 2 requests, got {self.cohort}")
+        if self.warmup is not None and self.warmup < 0:
+            raise SimulationError(f"warmup must be at least 0 requests, got {self.warmup}")
+        if self.mode == "open" and self.requests.arrival_s is None:
+            raise SimulationError("an open loop needs requests with arrival times")
+        self.drafts.check(self.requests.domains)
+        gamma = self.drafts.gamma if self.policy.drafts else 0
+        for cost in (self.cost, self.planning or self.cost):
+            cost.require(self.concurrency * (1 + self.policy.longest(gamma)), self.concurrency)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run recorded.
+
+    Attributes:
+        steps: one row per step begun, columns of `records.STEP_COLUMNS` after ``step``.
+        requests: one row per finished request, in order of admission; ``cohort`` marks those that metrics follow.
+        rows: one row per row of a step, or None.
+        window_s: (start, end) of the throughput window: the admissions of the cohort's first and last request.
+        gpus: GPUs the step times belong to.
+        with_prefill: whether TTFT is defined.
+    """
+
+    steps: pl.DataFrame
+    requests: pl.DataFrame
+    rows: pl.DataFrame | None
+    window_s: tuple[float, float]
+    gpus: int
+    with_prefill: bool
+
+
+def run(scenario: Scenario) -> Result:
+    """Simulate a scenario. Pure: the same scenario gives the same tables.
+
+    Raises:
+        SimulationError: if the scenario holds too few requests to follow a cohort.
+        PolicyError: if the policy fails or returns lengths that the step cannot execute; names policy, step and row.
+    """
+    return _Run(scenario).result()
+
+
+@dataclass
+class _Cohort:
+    """Which requests the metrics follow, decided while the run goes on."""
+
+    warmup: int | None
+    size: int
+    admitted: int = 0
+    ended: int = 0
+    window: list[float] = field(default_factory=lambda: [float("nan"), float("nan")])
+
+    def contains(self, order: int) -> bool:
+        """Whether the request admitted as number ``order`` (from 0) belongs to the cohort."""
+        return self.warmup is not None and self.warmup <= order < self.warmup + self.size
+
+    def admit(self, order: int, now: float) -> None:
+        """Note an admission."""
+        self.admitted = order + 1
+        if self.warmup is not None and order == self.warmup:
+            self.window[0] = now
+        if self.warmup is not None and order == self.warmup + self.size - 1:
+            self.window[1] = now
+
+    @property
+    def done(self) -> bool:
+        """Whether every request of the cohort has ended."""
+        return self.ended >= self.size
+
+
+class _Planned(NamedTuple):
+    """A step about to run."""
+
+    start: float
+    lengths: Ints
+    verified: int
+    seconds: float
+    context_seconds: float
+    stall_seconds: float
+
+
+class _Run:
+    """State of one run; lives as long as `run` does."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.env = simpy.Environment()
+        drafts = scenario.drafts if scenario.policy.drafts else NoDrafts()
+        self.batch = Batch(drafts, scenario.requests, scenario.concurrency)
+        self.history = History(scenario.policy.lag or 0)
+        self.steps = StepLog()
+        self.finished = RequestLog()
+        self.rows = RowLog() if scenario.keep_rows else None
+        self.noise = StepNoise(scenario.seed, scenario.noise_cv)
+        self.state: Any = scenario.policy.start()
+        self.closed = scenario.mode == "closed"
+        self.planning = scenario.planning or scenario.cost
+        self.has_context = scenario.cost.profile.context.seconds_per_token is not None
+        self.waiting: deque[tuple[int, float, float | None]] = deque()
+        self.times: dict[int, tuple[float, float | None, float, float]] = {}
+        self.wake = self.env.event()
+        self.issued = 0
+        self.to_come = len(scenario.requests)
+        self.first_generation = scenario.concurrency
+        self.cohort = self._cohort()
+        self.slots = simpy.Resource(self.env, scenario.prefill.slots) if scenario.prefill else None
+
+    def _cohort(self) -> _Cohort:
+        """Size the cohort (section 7 of the semantics)."""
+        scenario, count = self.scenario, len(self.scenario.requests)
+        if self.closed:
+            return _Cohort(scenario.warmup, scenario.cohort or max(200, 4 * scenario.concurrency))
+        warmup = scenario.warmup if scenario.warmup is not None else count // 10
+        size = scenario.cohort if scenario.cohort is not None else count - 2 * warmup
+        if size < 2 or warmup + size > count:
+            raise SimulationError(
+                f"an open loop of {count} requests cannot follow a cohort of {size} after a warm-up of {warmup}; "
+                "lower `warmup` or `cohort`, or use more requests"
+            )
+        return _Cohort(warmup, size)
+
+    def result(self) -> Result:
+        """Run to the end and collect the tables."""
+        if self.closed:
+            stock = self.slots.capacity if self.slots else 0
+            for _ in range(self.scenario.concurrency + stock):
+                self._issue()
+        else:
+            self.env.process(self._arrivals())
+        self.env.run(until=self.env.process(self._decode()))
+        start, end = self.cohort.window
+        return Result(
+            steps=self.steps.table(),
+            requests=self._requests_table(),
+            rows=self.rows.table() if self.rows else None,
+            window_s=(start, end),
+            gpus=self.scenario.cost.gpus,
+            with_prefill=self.slots is not None,
+        )
+
+    def _requests_table(self) -> pl.DataFrame:
+        """Return finished requests; cohort membership is known only now."""
+        table = self.finished.table()
+        orders = table["order"].to_list()
+        return table.with_columns(cohort=pl.Series([self.cohort.contains(order) for order in orders], dtype=pl.Boolean))
+
+    # --- where requests come from
+
+    def _arrivals(self) -> Generator[simpy.Event, None, None]:
+        """Open loop: hand over each request at its arrival."""
+        arrivals = self.scenario.requests.arrival_s
+        assert arrivals is not None  # checked by Scenario
+        for entry, arrival in enumerate(arrivals.tolist()):
+            if arrival > self.env.now:
+                yield self.env.timeout(arrival - self.env.now)
+            self._receive(entry, arrival)
+
+    def _issue(self) -> None:
+        """Closed loop: ask for the next request."""
+        self._receive(self.issued, self.env.now)
+        self.issued += 1
+
+    def _receive(self, request: int, arrival: float) -> None:
+        """Send a request to prefill, or straight to the waiting line."""
+        if self.slots is None:
+            self._ready(request, arrival, None)
+        else:
+            self.env.process(self._prefill(request, arrival))
+
+    def _prefill(self, request: int, arrival: float) -> Generator[simpy.Event, None, None]:
+        """Occupy a prefill slot for the prompt's length; its end is output token 1."""
+        prefill = self.scenario.prefill
+        assert prefill is not None and self.slots is not None
+        entry = request % len(self.scenario.requests)
+        with self.slots.request() as slot:
+            yield slot
+            yield self.env.timeout(int(self.scenario.requests.prompt_tokens[entry]) / prefill.tokens_per_s)
+        self._ready(request, arrival, self.env.now)
+
+    def _ready(self, request: int, arrival: float, ready: float | None) -> None:
+        """Put a request in line for decode."""
+        self.waiting.append((request, arrival, ready))
+        if not self.wake.triggered:
+            self.wake.succeed()
+
+    # --- the step loop
+
+    def _decode(self) -> Generator[simpy.Event, None, None]:
+        """Run steps while there are rows, wait while there are none."""
+        batch, env = self.batch, self.env
+        step = 0
+        while True:
+            self._admit(step)
+            if self._over():
+                return
+            if not batch.rows:
+                self.wake = env.event()
+                yield self.wake
+                continue
+            drafted = batch.draft()
+            planned = self._plan(step, drafted)
+            yield env.timeout(planned.seconds)
+            self._commit(step, planned, drafted)
+            step += 1
+
+    def _over(self) -> bool:
+        """Whether the run has all it needs."""
+        if self.closed:
+            return self.cohort.done
+        return not (self.batch.rows or self.waiting or self.to_come)
+
+    def _admit(self, step: int) -> None:
+        """Let waiting requests join while there is room."""
+        joined = False
+        while self.waiting and self.batch.rows < self.scenario.concurrency:
+            request, arrival, ready = self.waiting.popleft()
+            entry = request % len(self.scenario.requests)
+            order, now = self.cohort.admitted, self.env.now
+            self.cohort.admit(order, now)
+            # A closed loop's client takes the first token with the transfer; an open loop's when prefill ends.
+            first = now if self.closed or ready is None else ready
+            self.times[order] = (arrival, ready, now, first)
+            self.to_come -= 1
+            if self.closed and self.slots is not None:
+                self._issue()
+            if int(self.scenario.requests.output_tokens[entry]) == 1:
+                self._leave(Left(order, request, entry, step, 0, 0), step)
+            else:
+                self.batch.join(order, request, entry, step)
+                joined = True
+        if joined:
+            self.batch.joined()
+
+    def _plan(self, step: int, drafted: Drafted) -> _Planned:
+        """Ask the policy for lengths and price the step."""
+        batch, cost, policy = self.batch, self.scenario.cost, self.scenario.policy
+        context = batch.context_tokens
+        context_seconds = cost.context_seconds(batch.rows, int(context.sum())) if self.has_context else 0.0
+        view = View(
+            step,
+            batch.requests,
+            drafted.confidence,
+            drafted.survival,
+            drafted.available,
+            self.planning,
+            self.history.lagged(batch.order, drafted.survival.shape[1]),
+            context_tokens=context,
+            context_seconds=context_seconds,
+            outcomes=drafted.outcomes if policy.needs_outcomes else None,
+            coin=self.noise.coin(step),
+        )
+        try:
+            lengths, self.state = policy.plan(view, self.state)
+        except Exception as error:
+            what = str(error) if isinstance(error, PolicyError) else f"{type(error).__name__}: {error}"
+            where = f"policy `{policy_name(policy)}` failed at step {step} ({batch.rows} rows)"
+            raise PolicyError(f"{where}: {what}") from error
+        lengths = check_lengths(lengths, drafted.available, policy, step, batch.requests)
+        self.history.add(batch.order, drafted.confidence, drafted.survival, batch.known, batch.all_draft)
+        verified = int(lengths.sum())
+        stall = cost.sync_stall_seconds if policy.stalls else 0.0
+        seconds = float(cost.table(batch.rows)[batch.rows + verified]) + context_seconds
+        return _Planned(self.env.now, lengths, verified, seconds * self.noise.factor(step) + stall, context_seconds, stall)
+
+    def _commit(self, step: int, planned: _Planned, drafted: Drafted) -> None:
+        """Emit tokens at the end of the step, record it, and let finished rows leave."""
+        batch = self.batch
+        accepted, emitted, acceptable = batch.commit(planned.lengths, drafted.outcomes)
+        tokens = batch.rows + planned.verified
+        self.steps.add(
+            (
+                planned.start,
+                planned.seconds,
+                batch.rows,
+                batch.drafting_rows,
+                batch.drafted,
+                planned.verified,
+                accepted,
+                emitted,
+                acceptable,
+                tokens,
+                self.scenario.cost.padded(tokens),
+                planned.context_seconds,
+                planned.stall_seconds,
+            )
+        )
+        if self.rows is not None:
+            self._record_rows(step, planned, drafted)
+        for left in batch.advance():
+            self._leave(left, step + 1)
+
+    def _record_rows(self, step: int, planned: _Planned, drafted: Drafted) -> None:
+        """Keep what each row of the step did."""
+        assert self.rows is not None
+        accepted, emitted = self.batch.row_commits()
+        self.rows.add(
+            step=np.full(self.batch.rows, step),
+            request=self.batch.requests,
+            available=drafted.available,
+            verified=planned.lengths,
+            accepted=accepted,
+            emitted=emitted,
+            acceptable=drafted.outcomes,
+        )
+
+    def _leave(self, left: Left, steps_until: int) -> None:
+        """Record a finished request and, in a closed loop, ask for the next."""
+        requests, cohort = self.scenario.requests, self.cohort
+        arrival, ready, admitted, first = self.times.pop(left.order)
+        steps = steps_until - left.joined
+        self.finished.entries.append(
+            (
+                left.order,
+                left.request,
+                int(requests.name[left.entry]),
+                requests.domains[int(requests.domain[left.entry])],
+                False,
+                int(requests.prompt_tokens[left.entry]),
+                int(requests.output_tokens[left.entry]),
+                arrival,
+                ready,
+                admitted,
+                first,
+                self.env.now if steps else first,
+                steps,
+                max(steps - 1, 0) * self.batch.gamma,
+                left.verified,
+                left.accepted,
+            )
+        )
+        if left.order < self.scenario.concurrency:
+            self._first_generation_leaves()
+        if cohort.contains(left.order):
+            cohort.ended += 1
+        if self.closed and self.slots is None:
+            self._issue()
+
+    def _first_generation_leaves(self) -> None:
+        """Fix the warm-up once the rows that started together have all left."""
+        self.first_generation -= 1
+        if self.closed and self.cohort.warmup is None and not self.first_generation:
+            self.cohort.warmup = max(2 * self.scenario.concurrency, self.cohort.admitted)

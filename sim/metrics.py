@@ -1,0 +1,196 @@
+"""From the tables of a run to one row of ``points.parquet`` (section 7 of the semantics).
+
+Every reduction is a NumPy sum in row order, so that the same tables give the same bytes on any number of threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from ..policies import Floats
+from .cost import StepCost
+from .engine import Result
+
+Metrics = dict[str, float | int | None]
+
+
+@dataclass(frozen=True)
+class Sla:
+    """Bounds of the service level; None bounds nothing.
+
+    Attributes:
+        ttft_s: longest time to first token, seconds.
+        tpot_s: longest mean time per output token after the first, seconds.
+        tok_s_user: least decode speed of a request, tokens per second.
+    """
+
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    tok_s_user: float | None = None
+
+    @property
+    def bounds_anything(self) -> bool:
+        """Whether any bound is set."""
+        return not (self.ttft_s is None and self.tpot_s is None and self.tok_s_user is None)
+
+
+def point_metrics(result: Result, cost: StepCost, sla: Sla, *, with_regret: bool) -> Metrics:
+    """Return the metrics of a run by column name.
+
+    Args:
+        result: the run.
+        cost: the step cost it was priced with.
+        sla: bounds for goodput.
+        with_regret: compute regret against the per-step oracle; None otherwise.
+    """
+    start, end = result.window_s
+    begun = result.steps["start_s"].to_numpy()
+    steps = result.steps.filter((begun >= start) & (begun < end))
+    cohort = result.requests.filter(pl.col("cohort"))
+    metrics: Metrics = {}
+    metrics |= _rates(steps, end - start, result.gpus)
+    metrics |= _acceptance(steps)
+    metrics |= _batches(steps, cost)
+    metrics["regret"] = regret(steps, cost) if with_regret else None
+    metrics |= _latencies(cohort, result.with_prefill)
+    metrics |= _goodput(cohort, sla, end - start, result.with_prefill)
+    return metrics
+
+
+def _total(steps: pl.DataFrame, column: str) -> int:
+    return int(steps[column].to_numpy().sum())
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
+
+def _rates(steps: pl.DataFrame, window: float, gpus: int) -> Metrics:
+    """Throughput over the window and the rows that decoded in it (time-weighted)."""
+    busy = float((steps["rows"].to_numpy() * steps["step_seconds"].to_numpy()).sum())
+    return {
+        "throughput_tok_s_gpu": _total(steps, "emitted") / window / gpus,
+        "mean_rows": busy / window,
+        "window_s": window,
+        "steps": len(steps),
+    }
+
+
+def _acceptance(steps: pl.DataFrame) -> Metrics:
+    """Acceptance figures, from uncut counts; rows without drafts (admission steps) are not verification rounds."""
+    rows, rounds = _total(steps, "rows"), _total(steps, "drafting_rows")
+    drafted, verified, accepted = (_total(steps, name) for name in ("drafted", "verified", "accepted"))
+    return {
+        "accepted_length": 1.0 + accepted / rounds if rounds else 1.0,
+        "verify_budget": 1.0 + verified / rows,
+        "rejected_per_step": _ratio(verified - accepted, rounds),
+        "accepted_per_verified": _ratio(accepted, verified),
+        "accepted_per_verified_with_anchor": _ratio(accepted + rounds, verified + rounds),
+        "accepted_per_drafted": _ratio(accepted, drafted),
+        "acceptance_ceiling": _ratio(_total(steps, "acceptable"), drafted),
+        "truncated_tokens": accepted + rows - _total(steps, "emitted"),
+    }
+
+
+def _batches(steps: pl.DataFrame, cost: StepCost) -> Metrics:
+    """What was executed: padding, size, share of steps beyond the captured sizes, step time."""
+    tokens, executed = steps["batch_tokens"].to_numpy(), steps["executed_tokens"].to_numpy()
+    seconds = steps["step_seconds"].to_numpy()
+    captured = cost.profile.captured_sizes
+    return {
+        "padded_fraction": float(executed.sum() - tokens.sum()) / float(executed.sum()),
+        "batch_tokens_max": int(tokens.max()),
+        "eager_fraction": float((tokens > captured[-1]).mean()) if captured else 0.0,
+        "step_p50_s": float(np.percentile(seconds, 50)),
+        "step_p99_s": float(np.percentile(seconds, 99)),
+    }
+
+
+def _latencies(cohort: pl.DataFrame, with_prefill: bool) -> Metrics:
+    """Interactivity, TPOT, TTFT and waiting of the cohort; requests of one token have no decode speed."""
+    decoded = cohort.filter(pl.col("output_tokens") >= 2)
+    tokens = decoded["output_tokens"].to_numpy() - 1
+    seconds = (decoded["last_token_s"] - decoded["first_token_s"]).to_numpy()
+    speeds = tokens / seconds
+    ttft = (cohort["ready_s"] - cohort["arrival_s"]).to_numpy() if with_prefill else None
+    handed = cohort["ready_s"] if with_prefill else cohort["arrival_s"]
+    waits = (cohort["admitted_s"] - handed).to_numpy()
+    return {
+        "interactivity_tok_s_user": _ratio(float(tokens.sum()), float(seconds.sum())),
+        "interactivity_mean": float(speeds.mean()) if len(speeds) else None,
+        "interactivity_p50": _percentile(speeds, 50),
+        "interactivity_p10": _percentile(speeds, 10),
+        "ttft_p50_s": _percentile(ttft, 50),
+        "ttft_p99_s": _percentile(ttft, 99),
+        "tpot_p50_s": _percentile(seconds / tokens, 50),
+        "tpot_p99_s": _percentile(seconds / tokens, 99),
+        "wait_p99_s": _percentile(waits, 99),
+        "requests": len(cohort),
+        "requests_of_one_token": len(cohort) - len(decoded),
+    }
+
+
+def _percentile(values: npt.NDArray[np.float64] | None, percent: float) -> float | None:
+    return float(np.percentile(values, percent)) if values is not None and len(values) else None
+
+
+def _goodput(cohort: pl.DataFrame, sla: Sla, window: float, with_prefill: bool) -> Metrics:
+    """Requests per second that meet every bound: the cohort's admission rate times the share that meets them."""
+    if not sla.bounds_anything:
+        return {"goodput_req_s": None}
+    tokens = np.maximum(cohort["output_tokens"].to_numpy() - 1, 1)
+    tpot = (cohort["last_token_s"] - cohort["first_token_s"]).to_numpy() / tokens
+    good = np.ones(len(cohort), np.bool_)
+    if sla.tpot_s is not None:
+        good &= tpot <= sla.tpot_s
+    if sla.tok_s_user is not None:
+        good &= tpot * sla.tok_s_user <= 1.0
+    if sla.ttft_s is not None and with_prefill:
+        good &= (cohort["ready_s"] - cohort["arrival_s"]).to_numpy() <= sla.ttft_s
+    return {"goodput_req_s": float(good.mean()) * (len(cohort) - 1) / window}
+
+
+def step_regret(steps: pl.DataFrame, cost: StepCost) -> Floats:
+    """Return float64 ``[steps]`` within [0, 1]: 1 - Theta realised / Theta of the oracle on the same step's drafts.
+
+    Noise is left out of both; the realised Theta pays the step's sync stall, the oracle does not.
+    """
+    rows = steps["rows"].to_numpy()
+    context = steps["context_seconds"].to_numpy()
+    realised = np.empty(len(steps))
+    best = np.empty(len(steps))
+    for count in np.unique(rows).tolist():
+        here = np.flatnonzero(rows == count)
+        table = cost.table(count)
+        part = steps[here]
+        paid = table[part["batch_tokens"].to_numpy()] + context[here] + part["stall_seconds"].to_numpy()
+        realised[here] = (count + part["accepted"].to_numpy()) / paid
+        best[here] = _oracle_theta(count, table, part["acceptable"].to_numpy(), context[here])
+    return 1.0 - realised / best
+
+
+def _oracle_theta(rows: int, table: Floats, acceptable: npt.NDArray[np.int64], context: Floats) -> Floats:
+    """Return the largest (R + n) / T(R + n) over n up to each step's acceptable drafts."""
+    most = int(acceptable.max())
+    emitted = rows + np.arange(most + 1)
+    seconds = table[rows : rows + most + 1]
+    if not context.any():
+        best: Floats = np.maximum.accumulate(emitted / seconds)[acceptable]
+        return best
+    each = [
+        (emitted[: n + 1] / (seconds[: n + 1] + extra)).max()
+        for n, extra in zip(acceptable.tolist(), context.tolist(), strict=True)
+    ]
+    return np.array(each)
+
+
+def regret(steps: pl.DataFrame, cost: StepCost) -> float | None:
+    """Return the mean of `step_regret` weighted by step seconds; None where nothing was drafted."""
+    if not _total(steps, "drafted"):
+        return None
+    weights = steps["step_seconds"].to_numpy()
+    return float((step_regret(steps, cost) * weights).sum() / weights.sum())

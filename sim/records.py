@@ -1,0 +1,104 @@
+"""What a run leaves behind: one row per step, one per finished request, and one per row of a step if asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from ..policies import Floats, Ints
+
+STEP_COLUMNS = (
+    "start_s",
+    "step_seconds",
+    "rows",
+    "drafting_rows",
+    "drafted",
+    "verified",
+    "accepted",
+    "emitted",
+    "acceptable",
+    "batch_tokens",
+    "executed_tokens",
+    "context_seconds",
+    "stall_seconds",
+)
+"""Columns of a step, in the order the engine writes them; ``step`` is added by `StepLog.table`."""
+
+_SECONDS = {name for name in STEP_COLUMNS if name.endswith(("_s", "_seconds"))}
+
+
+class StepLog:
+    """Steps as a growing float64 matrix; every count is far under 2**53 and so exact."""
+
+    def __init__(self, capacity: int = 1024) -> None:
+        self._data = np.empty((capacity, len(STEP_COLUMNS)))
+        self._used = 0
+
+    def __len__(self) -> int:
+        return self._used
+
+    def add(self, values: tuple[float, ...]) -> None:
+        """Append a step, its values in the order of `STEP_COLUMNS`."""
+        if self._used == len(self._data):
+            self._data = np.concatenate([self._data, np.empty_like(self._data)])
+        self._data[self._used] = values
+        self._used += 1
+
+    def table(self) -> pl.DataFrame:
+        """Return the steps as a table."""
+        columns: dict[str, Floats | Ints] = {"step": np.arange(self._used)}
+        for index, name in enumerate(STEP_COLUMNS):
+            values = self._data[: self._used, index].copy()
+            columns[name] = values if name in _SECONDS else values.astype(np.int64)
+        return pl.DataFrame(columns)
+
+
+@dataclass
+class RequestLog:
+    """Finished requests, one tuple each."""
+
+    entries: list[tuple[object, ...]] = field(default_factory=list)
+
+    SCHEMA = {  # noqa: RUF012 - a dataclass would take an annotated one for a field
+        "order": pl.Int64,
+        "request": pl.Int64,
+        "name": pl.Int64,
+        "domain": pl.String,
+        "cohort": pl.Boolean,
+        "prompt_tokens": pl.Int64,
+        "output_tokens": pl.Int64,
+        "arrival_s": pl.Float64,
+        "ready_s": pl.Float64,
+        "admitted_s": pl.Float64,
+        "first_token_s": pl.Float64,
+        "last_token_s": pl.Float64,
+        "steps": pl.Int64,
+        "drafted": pl.Int64,
+        "verified": pl.Int64,
+        "accepted": pl.Int64,
+    }
+
+    def table(self) -> pl.DataFrame:
+        """Return the requests in order of admission."""
+        return pl.DataFrame(self.entries, schema=self.SCHEMA, orient="row").sort("order")
+
+
+@dataclass
+class RowLog:
+    """Every row of every step, kept only on request: 48 bytes a row."""
+
+    parts: list[dict[str, Ints]] = field(default_factory=list)
+
+    COLUMNS = ("step", "request", "available", "verified", "accepted", "emitted", "acceptable")
+
+    def add(self, **columns: Ints) -> None:
+        """Append the rows of a step."""
+        self.parts.append(columns)
+
+    def table(self) -> pl.DataFrame:
+        """Return all rows, by step and then admission."""
+        if not self.parts:
+            return pl.DataFrame(schema=dict.fromkeys(self.COLUMNS, pl.Int64))
+        return pl.DataFrame({name: np.concatenate([part[name] for part in self.parts]) for name in self.COLUMNS})
