@@ -1,1 +1,32 @@
-"""Placeholder."""
+"""Request traces: readers of public formats, synthetic generators, statistics, one canonical table."""
+
+from .arrivals import gamma_arrivals, poisson_arrivals
+from .formats import FORMATS, TraceFormat
+from .generate import draw_domains, generate_trace
+from .lengths import LENGTH_TABLES, LengthTable, load_lengths
+from .reader import read_trace, trace_format, write_trace
+from .statistics import rounded_statistics, trace_statistics
+from .table import TraceError, check_trace
+from .transform import rate, scale_rate, window
+
+__all__ = [
+    "FORMATS",
+    "LENGTH_TABLES",
+    "LengthTable",
+    "TraceError",
+    "TraceFormat",
+    "check_trace",
+    "draw_domains",
+    "gamma_arrivals",
+    "generate_trace",
+    "load_lengths",
+    "poisson_arrivals",
+    "rate",
+    "read_trace",
+    "rounded_statistics",
+    "scale_rate",
+    "trace_format",
+    "trace_statistics",
+    "window",
+    "write_trace",
+]
