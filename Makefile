@@ -49,7 +49,7 @@ clean:
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "specsched needs Python 3.11 or newer, and PYTHON=$(PYTHON) is $$($(PYTHON) --version 2>&1); try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 # The stamps say what is installed: the core, or the core with the test tools.
 $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
