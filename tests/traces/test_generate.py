@@ -85,6 +85,13 @@ def test_sampled_means_are_those_of_the_interpolated_table(name: str) -> None:
         assert abs(drawn.mean() - mean) < 4 * drawn.std() / math.sqrt(N)
 
 
+def test_lengths_are_rounded_to_the_nearest() -> None:
+    table = LengthTable("1 to 3", np.array([0.0, 100.0]), np.array([1.0, 3.0]), np.array([1.0, 3.0]))
+    prompt, _ = table.sample(N, rng(8))
+    shares = np.bincount(prompt, minlength=4) / N
+    np.testing.assert_allclose(shares, [0, 0.25, 0.5, 0.25], atol=4 * math.sqrt(0.25 / N))
+
+
 def test_prompt_and_output_are_independent() -> None:
     prompt, output = load_lengths("azure-conversation").sample(N, rng(6))
     assert abs(stats.spearmanr(prompt, output).statistic) < 4 / math.sqrt(N)
