@@ -13,6 +13,7 @@ from .interface import (
     View,
 )
 from .registry import POLICIES, build_policy
+from .totals import total
 
 __all__ = [
     "POLICIES",
@@ -27,4 +28,5 @@ __all__ = [
     "View",
     "admit_top_k",
     "build_policy",
+    "total",
 ]

@@ -7,6 +7,8 @@ import operator
 import numpy as np
 import numpy.typing as npt
 
+from .totals import total
+
 
 def admit_top_k(
     survival: npt.NDArray[np.float64],
@@ -30,21 +32,21 @@ def admit_top_k(
         ValueError: if the budget is no whole number or lies outside that range, or is under what ``min_len`` takes.
     """
     budget = operator.index(budget)
-    total = int(available.sum())
-    if not 0 <= budget <= total:
-        raise ValueError(f"budget must be within 0..{total} (drafts available), got {budget}")
+    drafted = total(available)
+    if not 0 <= budget <= drafted:
+        raise ValueError(f"budget must be within 0..{drafted} (drafts available), got {budget}")
     if min_len:
         return _admit_with_floor(survival, available, budget, min_len)
     if budget == 0:
         return np.zeros(len(available), np.int64)
-    if budget == total:
+    if budget == drafted:
         return available.copy()
     flat = survival.ravel()
     cut = len(flat) - budget
     last = np.partition(flat, cut)[cut]
     if last > 0.0:
-        lengths: npt.NDArray[np.int64] = (survival >= last).sum(axis=1)
-        if int(lengths.sum()) == budget:
+        lengths: npt.NDArray[np.int64] = np.add.reduce(survival >= last, axis=1)
+        if total(lengths) == budget:
             return lengths
     return _by_order(survival, available, budget)
 

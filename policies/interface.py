@@ -10,13 +10,13 @@ drafts admitted in the step.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, final
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, final
 
 import numpy as np
 import numpy.typing as npt
 
 from .admission import admit_top_k
+from .totals import total
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -45,8 +45,7 @@ class StepCost(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Lagged:
+class Lagged(NamedTuple):
     """Draft generation ``n - lag``, aligned with the rows of step ``n`` by request identity.
 
     Attributes:
@@ -62,21 +61,20 @@ class Lagged:
     complete: bool
 
 
-class View:
-    """Everything a policy may read in step ``n``. Arrays are read-only.
+class LaggedView:
+    """The part of a step that a safe budget may read: nothing that depends on this step's confidences.
+
+    Arrays are read-only.
 
     Attributes:
         step: step number, from 0.
         requests: int64 ``[R]``, the request id of each row.
-        confidence: float64 ``[R, gamma]``, this generation's conditional confidences ``c``; 0 where no draft is.
-        survival: float64 ``[R, gamma]``, their sequential prefix products ``a``.
         available: int64 ``[R]``, drafts each row has in this step (0 in its admission step).
+        drafted: their sum, the largest possible budget.
         context_tokens: int64 ``[R]``, prompt plus emitted tokens of each row.
+        context_seconds: the part of the step time that comes from context lengths, which no length changes.
         prefill_tokens: prefill tokens that share the step (0 with a disaggregated prefill).
         cost: the step cost.
-        context_seconds: the part of the step time that comes from context lengths, which no length changes.
-        outcomes: int64 ``[R]``, drafts of each row that would be accepted if all were verified; None unless the
-            policy declares ``needs_outcomes``.
         coin: a uniform in [0, 1) keyed by (seed, step), for policies that want randomness.
     """
 
@@ -84,16 +82,61 @@ class View:
         "_lagged",
         "available",
         "coin",
-        "confidence",
         "context_seconds",
         "context_tokens",
         "cost",
-        "outcomes",
+        "drafted",
         "prefill_tokens",
         "requests",
         "step",
-        "survival",
     )
+
+    step: int
+    requests: Ints
+    available: Ints
+    drafted: int
+    context_tokens: Ints
+    context_seconds: float
+    prefill_tokens: int
+    cost: StepCost
+    coin: float
+    _lagged: Lagged | None
+
+    @property
+    def rows(self) -> int:
+        """Number of rows ``R`` in the step."""
+        return len(self.requests)
+
+    @property
+    def lagged(self) -> Lagged:
+        """Generation ``n - lag`` of the policy's own lag.
+
+        Raises:
+            PolicyError: if the policy declared no lag of at least 1.
+        """
+        if self._lagged is None:
+            raise PolicyError("`view.lagged` needs a policy with `lag` >= 1; declare `lag` on the policy class")
+        return self._lagged
+
+    def seconds(self, most: int) -> Floats:
+        """Return float64 ``[most + 1]``: seconds of this step if 0, 1, .., ``most`` drafts are admitted in all."""
+        rows = len(self.requests)
+        first = rows + self.prefill_tokens
+        table = self.cost.table(rows)[first : first + most + 1]
+        return table + self.context_seconds if self.context_seconds else table
+
+
+class View(LaggedView):
+    """Everything a policy may read in a step. Arrays are read-only.
+
+    Attributes:
+        confidence: float64 ``[R, gamma]``, this generation's conditional confidences ``c``; 0 where no draft is.
+        survival: float64 ``[R, gamma]``, their sequential prefix products ``a``.
+        outcomes: int64 ``[R]``, drafts of each row that would be accepted if all were verified; None unless the
+            policy declares ``needs_outcomes``.
+    """
+
+    __slots__ = ("confidence", "outcomes", "survival")
 
     def __init__(
         self,
@@ -116,6 +159,7 @@ class View:
         self.confidence = confidence
         self.survival = survival
         self.available = available
+        self.drafted = total(available)
         self.cost = cost
         self._lagged = lagged
         self.context_tokens = context_tokens if context_tokens is not None else np.zeros(len(requests), np.int64)
@@ -124,66 +168,20 @@ class View:
         self.outcomes = outcomes
         self.coin = coin
 
-    @property
-    def rows(self) -> int:
-        """Number of rows ``R`` in the step."""
-        return len(self.requests)
-
-    @property
-    def lagged(self) -> Lagged:
-        """Generation ``n - lag`` of the policy's own lag.
-
-        Raises:
-            PolicyError: if the policy declared no lag of at least 1.
-        """
-        if self._lagged is None:
-            raise PolicyError("`view.lagged` needs a policy with `lag` >= 1; declare `lag` on the policy class")
-        return self._lagged
-
-    def seconds(self, most: int) -> Floats:
-        """Return float64 ``[most + 1]``: seconds of this step if 0, 1, .., ``most`` drafts are admitted in all."""
-        first = len(self.requests) + self.prefill_tokens
-        table = self.cost.table(len(self.requests))[first : first + most + 1]
-        return table + self.context_seconds if self.context_seconds else table
-
-
-class LaggedView:
-    """The part of a `View` that a safe budget may read: nothing that depends on this step's confidences."""
-
-    __slots__ = (
-        "_view",
-        "available",
-        "context_tokens",
-        "cost",
-        "lagged",
-        "prefill_tokens",
-        "requests",
-        "step",
-    )
-
-    def __init__(self, view: View) -> None:
-        self._view = view
-        self.step = view.step
-        self.requests = view.requests
-        self.available = view.available
-        self.cost = view.cost
-        self.lagged = view.lagged
-        self.context_tokens = view.context_tokens
-        self.prefill_tokens = view.prefill_tokens
-
-    @property
-    def rows(self) -> int:
-        """Number of rows ``R`` in the step."""
-        return len(self.requests)
-
-    @property
-    def coin(self) -> float:
-        """A uniform in [0, 1) keyed by (seed, step)."""
-        return self._view.coin
-
-    def seconds(self, most: int) -> Floats:
-        """Return float64 ``[most + 1]``: seconds of this step if 0, 1, .., ``most`` drafts are admitted in all."""
-        return self._view.seconds(most)
+    def past(self) -> LaggedView:
+        """Return the view without this step's confidences and outcomes."""
+        past = LaggedView.__new__(LaggedView)
+        past.step = self.step
+        past.requests = self.requests
+        past.available = self.available
+        past.drafted = self.drafted
+        past.context_tokens = self.context_tokens
+        past.context_seconds = self.context_seconds
+        past.prefill_tokens = self.prefill_tokens
+        past.cost = self.cost
+        past.coin = self.coin
+        past._lagged = self._lagged
+        return past
 
 
 class Policy(ABC):
@@ -254,5 +252,5 @@ class LaggedBudget(Policy):
     @final
     def plan(self, view: View, state: Any) -> tuple[Ints, Any]:
         """Admit the top ``K`` of this step's drafts."""
-        budget, state = self.budget(LaggedView(view), state)
+        budget, state = self.budget(view.past(), state)
         return admit_top_k(view.survival, view.available, budget, self.min_len), state

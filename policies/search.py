@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
@@ -11,12 +12,15 @@ import numpy as np
 from .interface import Bools, Floats, Ints, StepCost
 from .parameters import at_least, within
 
+_FEW = 64
+
 
 class Priced(Protocol):
     """What the search reads of a view: the batch, never a survival."""
 
     available: Ints
     cost: StepCost
+    drafted: int
     prefill_tokens: int
 
     @property
@@ -69,12 +73,12 @@ def best_budget(expected: Floats, view: Priced, options: SearchOptions) -> int:
         view: the batch and its cost.
         options: see `SearchOptions`.
     """
-    total = int(view.available.sum())
+    total = view.drafted
     floor = int(np.minimum(view.available, options.min_len).sum()) if options.min_len else 0
     theta = _theta(expected, view, total, floor, options.min_len)
     if options.allowed is not None:
-        theta = np.where(_landing(view, floor, total, options.allowed), theta, -np.inf)
-    best = int(theta.argmax())
+        theta = np.where(_landing(view, floor, total, options.allowed), theta, -np.inf).tolist()
+    best = theta.index(max(theta)) if isinstance(theta, list) else int(theta.argmax())
     # Trimming must pay for itself: compare with verifying all there is.
     if options.min_gain and options.allowed is None and theta[best] < theta[-1] * (1.0 + options.min_gain):
         return total
@@ -85,16 +89,26 @@ def best_budget(expected: Floats, view: Priced, options: SearchOptions) -> int:
     return budget
 
 
-def _theta(expected: Floats, view: Priced, total: int, floor: int, min_len: int) -> Floats:
-    """Return expected tokens per second for budgets ``floor .. total``."""
+def _theta(expected: Floats, view: Priced, total: int, floor: int, min_len: int) -> Floats | list[float]:
+    """Return expected tokens per second for budgets ``floor .. total``.
+
+    Few drafts are summed and divided in plain Python, in the same order and so to the same bits: NumPy's call
+    overhead would cost more than the arithmetic.
+    """
     if total != expected.size:  # no prior or stale value may count drafts that do not exist
         expected = np.where(np.arange(expected.shape[1]) < view.available[:, None], expected, 0.0)
+    base = float(view.rows + expected[:, :min_len].sum()) if min_len else float(view.rows)
+    optional = (expected[:, min_len:] if min_len else expected).flatten()
+    seconds = view.seconds(total)[floor:]
+    if total <= _FEW:
+        best_first = sorted(optional.tolist(), reverse=True)[: total - floor]
+        return [gain / paid for gain, paid in zip(accumulate(best_first, initial=base), seconds.tolist(), strict=True)]
+    optional.sort()
     gains = np.empty(total - floor + 1)
-    gains[0] = view.rows + (expected[:, :min_len].sum() if min_len else 0.0)
-    optional = np.sort(expected[:, min_len:], axis=None)
+    gains[0] = base
     gains[1:] = optional[::-1][: total - floor]
-    theta: Floats = gains.cumsum() / view.seconds(total)[floor:]
-    return theta
+    np.add.accumulate(gains, out=gains)
+    return np.divide(gains, seconds, out=gains)
 
 
 def _landing(view: Priced, floor: int, total: int, allowed: tuple[int, ...]) -> Bools:

@@ -13,12 +13,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..policies import Floats, Ints
+from ..policies import Floats, Ints, total
 from .drafts import DraftModel
 from .requests import Requests
 
 WINDOW = 128
 """Block starts of a row whose drafts are held at once."""
+_FEW = 32
 
 
 class _Field(IntEnum):
@@ -28,15 +29,15 @@ class _Field(IntEnum):
     REQUEST = 1
     ENTRY = 2  # row of the request table
     SLOT = 3
-    AT = 4  # where in the arena the current block lies
-    LIMIT = 5  # first arena position that is not loaded
-    END = 6  # arena position (perhaps beyond the window) at which the output is complete
-    SHIFT = 7  # context tokens = AT + SHIFT
-    BASE = 8  # block start = AT - BASE
-    DRAFTING = 9  # 0 in the admission step, then 1
-    VERIFIED = 10
+    LIMIT = 4  # first arena position that is not loaded
+    END = 5  # arena position (perhaps beyond the window) at which the output is complete
+    SHIFT = 6  # context tokens = AT + SHIFT
+    BASE = 7  # block start = AT - BASE
+    DRAFTING = 8  # 0 in the admission step, then 1
+    JOINED = 9  # step of admission
+    VERIFIED = 10  # these three grow every step, in one addition
     ACCEPTED = 11
-    JOINED = 12  # step of admission
+    AT = 12  # where in the arena the current block lies
 
 
 class Drafted(NamedTuple):
@@ -93,8 +94,7 @@ class Batch:
         self._confidence = np.zeros((1 + capacity * WINDOW, self.gamma))
         self._survival = np.zeros((1 + capacity * WINDOW, self.gamma))
         self._outcomes = np.zeros(1 + capacity * WINDOW, np.int64)
-        self._accepted = np.zeros(capacity, np.int64)
-        self._emitted = np.zeros(capacity, np.int64)
+        self._step = np.zeros((4, capacity), np.int64)
         self._safe_steps = 0
         self._fresh = 0
         self.rows = 0
@@ -112,10 +112,10 @@ class Batch:
         self._end = used[_Field.END]
         self._shift = used[_Field.SHIFT]
         self._drafting = used[_Field.DRAFTING]
-        self._verified_by_row = used[_Field.VERIFIED]
-        self._accepted_by_row = used[_Field.ACCEPTED]
-        self._out_accepted = self._accepted[:rows]
-        self._out_emitted = self._emitted[:rows]
+        self._growing = used[_Field.VERIFIED :]
+        self._scratch = self._step[:, :rows]
+        self._growth = self._scratch[:3]
+        self._verified, self._accepted, self._emitted, self._acceptable = self._scratch
         self._settle()
         self._safe_steps = 0
 
@@ -123,14 +123,10 @@ class Batch:
         """Renew what depends on which rows draft."""
         self.available = self._drafting * self.gamma
         self.available.flags.writeable = False
-        self.drafting_rows = int(self._drafting.sum())
+        self.known = self._drafting > 0
+        self.drafting_rows = total(self._drafting)
         self.drafted = self.drafting_rows * self.gamma
         self.all_draft = self._fresh == 0
-
-    @property
-    def known(self) -> npt.NDArray[np.bool_]:
-        """Bool ``[R]``: rows that have drafts in this step."""
-        return self._drafting > 0
 
     @property
     def context_tokens(self) -> Ints:
@@ -184,18 +180,22 @@ class Batch:
 
     def commit(self, lengths: Ints, outcomes: Ints) -> Committed:
         """Verify ``lengths`` drafts of each row and emit what is accepted, cut at the end of the output."""
-        accepted = np.minimum(lengths, outcomes, out=self._out_accepted)
-        emitted = np.add(accepted, 1, out=self._out_emitted)
+        self._verified[:] = lengths
+        self._acceptable[:] = outcomes
+        np.minimum(lengths, outcomes, out=self._accepted)
+        np.add(self._accepted, 1, out=self._emitted)
         if not self._safe_steps:
-            np.minimum(emitted, self._end - self._at, out=emitted)
-        self._at += emitted
-        self._verified_by_row += lengths
-        self._accepted_by_row += accepted
-        return Committed(int(accepted.sum()), int(emitted.sum()), int(outcomes.sum()))
+            np.minimum(self._emitted, self._end - self._at, out=self._emitted)
+        self._growing += self._growth
+        if self.rows < _FEW:
+            _, accepted, emitted, acceptable = map(sum, self._scratch.tolist())
+        else:
+            _, accepted, emitted, acceptable = self._scratch.sum(axis=1).tolist()
+        return Committed(accepted, emitted, acceptable)
 
     def row_commits(self) -> tuple[Ints, Ints]:
         """Return copies of the last step's accepted and emitted tokens by row."""
-        return self._out_accepted.copy(), self._out_emitted.copy()
+        return self._accepted.copy(), self._emitted.copy()
 
     def advance(self) -> list[Left]:
         """Let new rows start to draft, load windows that ran out, and remove rows whose output is complete."""
@@ -212,7 +212,7 @@ class Batch:
             left = self._reload_or_remove(short)
         if self.rows:
             # No row can run out of its window sooner than this, whatever is accepted.
-            self._safe_steps = max(int((self._limit - self._at).min() - 1) // (self.gamma + 1), 0)
+            self._safe_steps = max((int(np.minimum.reduce(self._limit - self._at)) - 1) // (self.gamma + 1), 0)
         return left
 
     def _reload_or_remove(self, short: npt.NDArray[np.intp]) -> list[Left]:

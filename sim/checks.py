@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from operator import le
 from typing import Any
 
 import numpy as np
 
 from ..policies import Ints, Policy, PolicyError
+
+_FEW = 32
 
 
 def policy_name(policy: Policy) -> str:
@@ -14,8 +17,8 @@ def policy_name(policy: Policy) -> str:
     return policy.kind or type(policy).__name__
 
 
-def check_lengths(lengths: Any, available: Ints, policy: Policy, step: int, requests: Ints) -> Ints:
-    """Return verify lengths as int64 ``[R]`` if a step can execute them.
+def check_lengths(lengths: Any, available: Ints, policy: Policy, step: int, requests: Ints) -> tuple[Ints, int]:
+    """Return verify lengths as int64 ``[R]`` and their sum if a step can execute them.
 
     Raises:
         PolicyError: naming policy, step and row, unless they are whole numbers of shape ``[R]`` with
@@ -23,13 +26,25 @@ def check_lengths(lengths: Any, available: Ints, policy: Policy, step: int, requ
     """
     if type(lengths) is not np.ndarray or lengths.dtype.kind not in "iu" or lengths.shape != available.shape:
         raise PolicyError(_wrong_kind(lengths, available, policy, step))
-    if (lengths > available).any() or (lengths < 0).any():
-        row = int(np.flatnonzero((lengths > available) | (lengths < 0))[0])
-        raise PolicyError(
-            f"policy `{policy_name(policy)}` at step {step}, row {row} (request {int(requests[row])}): length must be "
-            f"within 0..{int(available[row])} (drafts available), got {int(lengths[row])}; clip to `view.available`"
-        )
-    return lengths if lengths.dtype == np.int64 else lengths.astype(np.int64)
+    if len(lengths) < _FEW:
+        values, most = lengths.tolist(), available.tolist()
+        fits = all(map(le, values, most)) and min(values) >= 0
+        verified = sum(values)
+    else:
+        fits = bool((lengths <= available).all() and (lengths >= 0).all())
+        verified = int(lengths.sum())
+    if not fits:
+        raise PolicyError(_out_of_bounds(lengths, available, policy, step, requests))
+    return (lengths if lengths.dtype == np.int64 else lengths.astype(np.int64)), verified
+
+
+def _out_of_bounds(lengths: Ints, available: Ints, policy: Policy, step: int, requests: Ints) -> str:
+    """Describe the first length that is negative or over what its row has."""
+    row = int(np.flatnonzero((lengths > available) | (lengths < 0))[0])
+    return (
+        f"policy `{policy_name(policy)}` at step {step}, row {row} (request {int(requests[row])}): length must be "
+        f"within 0..{int(available[row])} (drafts available), got {int(lengths[row])}; clip to `view.available`"
+    )
 
 
 def _wrong_kind(lengths: Any, available: Ints, policy: Policy, step: int) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import simpy
 
-from ..policies import Ints, Policy, PolicyError, View
+from ..policies import Ints, Lagged, Policy, PolicyError, View, total
 from .batch import Batch, Drafted, Left, NoDrafts
 from .checks import check_lengths, policy_name
 from .cost import StepCost
@@ -167,7 +167,6 @@ class _Planned(NamedTuple):
     verified: int
     seconds: float
     context_seconds: float
-    stall_seconds: float
 
 
 class _Run:
@@ -185,6 +184,7 @@ class _Run:
         self.noise = StepNoise(scenario.seed, scenario.noise_cv)
         self.state: Any = scenario.policy.start()
         self.closed = scenario.mode == "closed"
+        self.stall_seconds = scenario.cost.sync_stall_seconds if scenario.policy.stalls else 0.0
         self.planning = scenario.planning or scenario.cost
         self.has_context = scenario.cost.profile.context.seconds_per_token is not None
         self.waiting: deque[tuple[int, float, float | None]] = deque()
@@ -326,7 +326,7 @@ class _Run:
         """Ask the policy for lengths and price the step."""
         batch, cost, policy = self.batch, self.scenario.cost, self.scenario.policy
         context = batch.context_tokens
-        context_seconds = cost.context_seconds(batch.rows, int(context.sum())) if self.has_context else 0.0
+        context_seconds = cost.context_seconds(batch.rows, total(context)) if self.has_context else 0.0
         view = View(
             step,
             batch.requests,
@@ -346,12 +346,12 @@ class _Run:
             what = str(error) if isinstance(error, PolicyError) else f"{type(error).__name__}: {error}"
             where = f"policy `{policy_name(policy)}` failed at step {step} ({batch.rows} rows)"
             raise PolicyError(f"{where}: {what}") from error
-        lengths = check_lengths(lengths, drafted.available, policy, step, batch.requests)
-        self.history.add(batch.order, drafted.confidence, drafted.survival, batch.known, batch.all_draft)
-        verified = int(lengths.sum())
-        stall = cost.sync_stall_seconds if policy.stalls else 0.0
+        lengths, verified = check_lengths(lengths, drafted.available, policy, step, batch.requests)
+        self.history.add(batch.order, Lagged(drafted.survival, drafted.confidence, batch.known, batch.all_draft))
         seconds = float(cost.table(batch.rows)[batch.rows + verified]) + context_seconds
-        return _Planned(self.env.now, lengths, verified, seconds * self.noise.factor(step) + stall, context_seconds, stall)
+        return _Planned(
+            self.env.now, lengths, verified, seconds * self.noise.factor(step) + self.stall_seconds, context_seconds
+        )
 
     def _commit(self, step: int, planned: _Planned, drafted: Drafted) -> None:
         """Emit tokens at the end of the step, record it, and let finished rows leave."""
@@ -372,7 +372,7 @@ class _Run:
                 tokens,
                 self.scenario.cost.padded(tokens),
                 planned.context_seconds,
-                planned.stall_seconds,
+                self.stall_seconds,
             )
         )
         if self.rows is not None:

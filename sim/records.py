@@ -26,31 +26,34 @@ STEP_COLUMNS = (
 )
 """Columns of a step, in the order the engine writes them; ``step`` is added by `StepLog.table`."""
 
+_BLOCK = 1 << 16
 _SECONDS = {name for name in STEP_COLUMNS if name.endswith(("_s", "_seconds"))}
 
 
 class StepLog:
-    """Steps as a growing float64 matrix; every count is far under 2**53 and so exact."""
+    """Steps as float64 blocks; every count is far under 2**53 and so exact."""
 
-    def __init__(self, capacity: int = 1024) -> None:
-        self._data = np.empty((capacity, len(STEP_COLUMNS)))
-        self._used = 0
-
-    def __len__(self) -> int:
-        return self._used
+    def __init__(self) -> None:
+        self._open: list[float] = []
+        self._blocks: list[Floats] = []
 
     def add(self, values: tuple[float, ...]) -> None:
         """Append a step, its values in the order of `STEP_COLUMNS`."""
-        if self._used == len(self._data):
-            self._data = np.concatenate([self._data, np.empty_like(self._data)])
-        self._data[self._used] = values
-        self._used += 1
+        self._open.extend(values)
+        if len(self._open) >= _BLOCK:
+            self._close()
+
+    def _close(self) -> None:
+        self._blocks.append(np.array(self._open).reshape(-1, len(STEP_COLUMNS)))
+        self._open.clear()
 
     def table(self) -> pl.DataFrame:
         """Return the steps as a table."""
-        columns: dict[str, Floats | Ints] = {"step": np.arange(self._used)}
+        self._close()
+        data = np.concatenate(self._blocks)
+        columns: dict[str, Floats | Ints] = {"step": np.arange(len(data))}
         for index, name in enumerate(STEP_COLUMNS):
-            values = self._data[: self._used, index].copy()
+            values = data[:, index].copy()
             columns[name] = values if name in _SECONDS else values.astype(np.int64)
         return pl.DataFrame(columns)
 
