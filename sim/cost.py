@@ -41,6 +41,8 @@ class StepCost:
         sync_stall_seconds: the stall.
         max_tokens: largest priced batch size.
         max_rows: most rows with a known draft cost; ``max_tokens`` when nothing is drafted.
+        verify_table: float64 ``[max_tokens + 1]``, `verify_seconds` by batch tokens, read-only; entry 0 repeats
+            entry 1.
         is_flat: whether every batch size costs the same; a `FlatProfileWarning` says what follows.
 
     Raises:
@@ -70,14 +72,18 @@ class StepCost:
         )
         self.is_flat = curve.is_flat
         self.max_tokens = min(curve.largest, _DEFAULT_MAX_TOKENS) if max_tokens is None else max_tokens
-        if not 1 <= self.max_tokens <= curve.largest:
+        if self.max_tokens < 1:
+            raise ProfileError(f"`max_tokens` must be at least 1, got {self.max_tokens}")
+        if self.max_tokens > curve.largest:
             raise ProfileError(no_sample(profile.name, self.max_tokens, curve.largest))
         self._largest = curve.largest
         self._draft = _DraftCurve(profile, _not_negative("draft_scale", draft_scale)) if drafts else None
         self.max_rows = self.max_tokens if self._draft is None else self._draft.most
         tokens = np.arange(self.max_tokens + 1)
-        self._base = curve.at(np.maximum(tokens, 1), lookup) + self.host_seconds
-        self._verify: list[float] = curve.at(np.maximum(tokens, 1), lookup).tolist()
+        self.verify_table = curve.at(np.maximum(tokens, 1), lookup)
+        self.verify_table.flags.writeable = False
+        self._base = self.verify_table + self.host_seconds
+        self._verify: list[float] = self.verify_table.tolist()
         self._padded: list[int] = curve.executed(tokens).tolist()
         self._tables: dict[int, Floats] = {}
         self._check_context_slope()

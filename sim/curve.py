@@ -86,16 +86,12 @@ class Curve:
 
 
 def build_curve(profile: Profile) -> Curve:
-    """Return the curve of a profile's samples, brought to its reference context.
-
-    A sample that names its rows and context is moved to the reference by the context slope:
-    ``seconds - slope * rows * (context - reference)``. Where that is not possible (no slope, or no rows) and the
-    samples name their context, only those taken at the reference count.
+    """Return the curve of a profile's `reference_samples`.
 
     Raises:
-        ProfileError: if no sample is left, one is not positive after the move, or a captured size has none.
+        ProfileError: if those raise, or a captured size has no sample among them.
     """
-    tokens, seconds = _at_reference(profile)
+    tokens, seconds = reference_samples(profile)
     order = np.argsort(tokens, kind="stable")
     sizes, starts = np.unique(tokens[order], return_index=True)
     medians = np.array([np.median(group) for group in np.split(seconds[order], starts[1:])])
@@ -109,21 +105,16 @@ def build_curve(profile: Profile) -> Curve:
     return Curve(sizes, medians, np.maximum.accumulate(medians), captured, profile.name)
 
 
-def no_sample(name: str, tokens: int, largest: int) -> str:
-    """Return the message for a batch size beyond every sample."""
-    return (
-        f"profile `{name}`: no sample at or above {tokens} tokens (the largest has {largest}); add verify samples up "
-        "to that size, or run fewer rows or shorter blocks"
-    )
+def reference_samples(profile: Profile) -> tuple[Ints, Floats]:
+    """Return int64 tokens and float64 seconds of the samples, brought to the profile's reference context.
 
+    A sample that names its rows and context is moved there by the context slope:
+    ``seconds - slope * rows * (context - reference)``. Where that is not possible (no slope, or no rows) and the
+    samples name their context, only those taken at the reference count.
 
-def _between(tokens: Ints, sizes: Ints, seconds: Floats) -> Floats:
-    # The minimum keeps the curve monotone where rounding would step over the next sample by an ulp.
-    above = seconds[np.searchsorted(sizes, tokens)]
-    return np.minimum(np.interp(tokens, sizes, seconds), above)
-
-
-def _at_reference(profile: Profile) -> tuple[Ints, Floats]:
+    Raises:
+        ProfileError: if no sample is left, or one is not positive after the move.
+    """
     samples, context = profile.verify, profile.context
     tokens = np.array(samples.tokens, np.int64)
     seconds = np.array(samples.seconds)
@@ -141,6 +132,20 @@ def _at_reference(profile: Profile) -> tuple[Ints, Floats]:
             f"({context.reference_tokens}); measure there, or give `verify.rows` and `context.seconds_per_token`"
         )
     return tokens[at_reference], seconds[at_reference]
+
+
+def no_sample(name: str, tokens: int, largest: int) -> str:
+    """Return the message for a batch size beyond every sample."""
+    return (
+        f"profile `{name}`: no sample at or above {tokens} tokens (the largest has {largest}); add verify samples up "
+        "to that size, or run fewer rows or shorter blocks"
+    )
+
+
+def _between(tokens: Ints, sizes: Ints, seconds: Floats) -> Floats:
+    # The minimum keeps the curve monotone where rounding would step over the next sample by an ulp.
+    above = seconds[np.searchsorted(sizes, tokens)]
+    return np.minimum(np.interp(tokens, sizes, seconds), above)
 
 
 def _refuse_non_positive(profile: Profile, seconds: Floats) -> None:

@@ -182,6 +182,7 @@ def parse_profile(text: str | bytes, where: str) -> Profile:
     Raises:
         ProfileError: if the text is no JSON, a field is unknown, missing or breaks a rule.
     """
+    text = _decode(text, where)
     _check_syntax(text, where)
     try:
         return Profile.model_validate_json(text)
@@ -257,15 +258,20 @@ def _same_length(name: str, values: Sequence[float] | None, other: str, others: 
         )
 
 
-def _check_syntax(text: str | bytes, where: str) -> None:
+def _decode(text: str | bytes, where: str) -> str:
+    try:
+        return text if isinstance(text, str) else text.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ProfileError(f"{where}: not UTF-8 text; a profile is one JSON object") from None
+
+
+def _check_syntax(text: str, where: str) -> None:
     try:
         json.loads(text, object_pairs_hook=_refuse_duplicates)
     except json.JSONDecodeError as error:
         raise ProfileError(
             f"{where}, line {error.lineno}: not valid JSON ({error.msg}); a profile is one JSON object"
         ) from None
-    except UnicodeDecodeError:
-        raise ProfileError(f"{where}: not UTF-8 text; a profile is one JSON object") from None
     except _DuplicateField as error:
         raise ProfileError(f"{where}: field `{error}` is given twice; keep one of them") from None
 
@@ -291,6 +297,8 @@ def _explain(error: ValidationError, where: str) -> str:
 
 def _problem(kind: str, path: tuple[int | str, ...], message: str, value: object) -> str:
     field = _field(path)
+    if not field and kind == "model_type":
+        return "a profile is one JSON object, got another value; see docs/profiles.md"
     if kind == "missing":
         return f"field `{field}` is missing; add it (docs/profiles.md describes it)"
     if kind == "extra_forbidden":
