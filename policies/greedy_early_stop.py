@@ -26,7 +26,7 @@ def early_stop(gains: Floats, rows: int, seconds: Floats) -> int:
 
 @dataclass(frozen=True)
 class GreedyEarlyStop(Policy):
-    """Admit this step's drafts by survival while expected tokens per second strictly rise; stop at the first that fails.
+    """Admit this step's drafts by survival while expected tokens per second strictly rise; stop where they do not.
 
     The stop makes the decision non-anticipating, and blind: on a jagged curve it halts in front of the first riser.
     """

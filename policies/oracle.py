@@ -23,7 +23,7 @@ def outcomes_of(view: View) -> Ints:
 
 
 def admit_accepted(view: View, outcomes: Ints, count: int) -> Ints:
-    """Return lengths that verify ``count`` drafts, all of them acceptable: earlier positions, then earlier rows, first."""
+    """Return lengths that verify ``count`` acceptable drafts: earlier positions, then earlier rows, first."""
     accepted = (np.arange(view.survival.shape[1]) < outcomes[:, None]).astype(np.float64)
     return admit_top_k(accepted, outcomes, count)
 

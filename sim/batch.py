@@ -131,7 +131,8 @@ class Batch:
     @property
     def context_tokens(self) -> Ints:
         """Prompt and emitted tokens of each row, int64 ``[R]``."""
-        return self._at + self._shift
+        context: Ints = self._at + self._shift
+        return context
 
     def join(self, order: int, request: int, entry: int, step: int) -> None:
         """Admit a request behind the running rows; it has no drafts in its first step."""

@@ -7,118 +7,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 import simpy
 
-from ..policies import Ints, Lagged, Policy, PolicyError, View, total
+from ..policies import Ints, Lagged, PolicyError, View, total
 from .batch import Batch, Drafted, Left, NoDrafts
 from .checks import check_lengths, policy_name
-from .cost import StepCost
-from .drafts import DraftModel
+from .cohort import make_cohort
 from .history import History
 from .noise import StepNoise
 from .records import RequestLog, RowLog, StepLog
-from .requests import Requests, SimulationError
+from .scenario import Prefill, Result, Scenario
 
-Mode = Literal["closed", "open"]
-
-
-@dataclass(frozen=True)
-class Prefill:
-    """A disaggregated prefill stage.
-
-    Attributes:
-        tokens_per_s: prompt tokens a second of one slot (an assumption of the scenario).
-        slots: prompts prefilled at once; the others wait in order of arrival.
-    """
-
-    tokens_per_s: float
-    slots: int = 1
-
-    def __post_init__(self) -> None:
-        if not self.tokens_per_s > 0.0:
-            raise SimulationError(f"prefill tokens_per_s must be above 0, got {self.tokens_per_s}")
-        if self.slots < 1:
-            raise SimulationError(f"prefill slots must be at least 1, got {self.slots}")
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """One point of an experiment: everything a run depends on.
-
-    Attributes:
-        policy: decides the verify lengths.
-        cost: prices a step.
-        drafts: produces confidences and outcomes.
-        requests: what is asked for. A closed loop takes the entries in order and starts over when they run out,
-            each time as a new text; an open loop replays them once, at their arrival times.
-        mode: ``closed`` keeps ``concurrency`` rows decoding; ``open`` admits arrivals, at most ``concurrency``.
-        concurrency: rows, at least 1.
-        prefill: None hands requests to decode at once, with their first token and no TTFT.
-        noise_cv: coefficient of variation of a lognormal factor on each step's time; planning never sees it.
-        seed: seeds the noise and the policies' coin.
-        keep_rows: also record every row of every step.
-        cohort: closed loop: requests followed, at least 2; None is max(200, 4 x concurrency).
-        warmup: requests admitted before the cohort; None is max(2 x concurrency, all admitted before the first
-            generation of rows has left) in a closed loop, a tenth of the requests in an open one.
-        planning: what the policy believes a step costs (an engine's lookup may differ from the truth); None is
-            ``cost``.
-    """
-
-    policy: Policy
-    cost: StepCost
-    drafts: DraftModel
-    requests: Requests
-    mode: Mode = "closed"
-    concurrency: int = 1
-    prefill: Prefill | None = None
-    noise_cv: float = 0.0
-    seed: int = 0
-    keep_rows: bool = False
-    cohort: int | None = None
-    warmup: int | None = None
-    planning: StepCost | None = None
-
-    def __post_init__(self) -> None:
-        if self.concurrency < 1:
-            raise SimulationError(f"concurrency must be at least 1, got {self.concurrency}")
-        if not self.noise_cv >= 0.0:
-            raise SimulationError(f"noise_cv must be at least 0, got {self.noise_cv}")
-        if self.cohort is not None and self.cohort < 2:
-            raise SimulationError(f"cohort must hold at least 2 requests, got {self.cohort}")
-        if self.warmup is not None and self.warmup < 0:
-            raise SimulationError(f"warmup must be at least 0 requests, got {self.warmup}")
-        if self.mode == "open" and self.requests.arrival_s is None:
-            raise SimulationError("an open loop needs requests with arrival times")
-        self.drafts.check(self.requests.domains)
-        gamma = self.drafts.gamma if self.policy.drafts else 0
-        for cost in (self.cost, self.planning or self.cost):
-            cost.require(self.concurrency * (1 + self.policy.longest(gamma)), self.concurrency)
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run recorded.
-
-    Attributes:
-        steps: one row per step begun, columns of `records.STEP_COLUMNS` after ``step``.
-        requests: one row per finished request, in order of admission; ``cohort`` marks those that metrics follow.
-        rows: one row per row of a step, or None.
-        window_s: (start, end) of the throughput window: the admissions of the cohort's first and last request.
-        gpus: GPUs the step times belong to.
-        with_prefill: whether TTFT is defined.
-    """
-
-    steps: pl.DataFrame
-    requests: pl.DataFrame
-    rows: pl.DataFrame | None
-    window_s: tuple[float, float]
-    gpus: int
-    with_prefill: bool
+__all__ = ["Prefill", "Result", "Scenario", "run"]
 
 
 def run(scenario: Scenario) -> Result:
@@ -129,34 +33,6 @@ def run(scenario: Scenario) -> Result:
         PolicyError: if the policy fails or returns lengths that the step cannot execute; names policy, step and row.
     """
     return _Run(scenario).result()
-
-
-@dataclass
-class _Cohort:
-    """Which requests the metrics follow, decided while the run goes on."""
-
-    warmup: int | None
-    size: int
-    admitted: int = 0
-    ended: int = 0
-    window: list[float] = field(default_factory=lambda: [float("nan"), float("nan")])
-
-    def contains(self, order: int) -> bool:
-        """Whether the request admitted as number ``order`` (from 0) belongs to the cohort."""
-        return self.warmup is not None and self.warmup <= order < self.warmup + self.size
-
-    def admit(self, order: int, now: float) -> None:
-        """Note an admission."""
-        self.admitted = order + 1
-        if self.warmup is not None and order == self.warmup:
-            self.window[0] = now
-        if self.warmup is not None and order == self.warmup + self.size - 1:
-            self.window[1] = now
-
-    @property
-    def done(self) -> bool:
-        """Whether every request of the cohort has ended."""
-        return self.ended >= self.size
 
 
 class _Planned(NamedTuple):
@@ -192,28 +68,13 @@ class _Run:
         self.wake = self.env.event()
         self.issued = 0
         self.to_come = len(scenario.requests)
-        self.first_generation = scenario.concurrency
-        self.cohort = self._cohort()
+        self.cohort = make_cohort(scenario)
         self.slots = simpy.Resource(self.env, scenario.prefill.slots) if scenario.prefill else None
-
-    def _cohort(self) -> _Cohort:
-        """Size the cohort (section 7 of the semantics)."""
-        scenario, count = self.scenario, len(self.scenario.requests)
-        if self.closed:
-            return _Cohort(scenario.warmup, scenario.cohort or max(200, 4 * scenario.concurrency))
-        warmup = scenario.warmup if scenario.warmup is not None else count // 10
-        size = scenario.cohort if scenario.cohort is not None else count - 2 * warmup
-        if size < 2 or warmup + size > count:
-            raise SimulationError(
-                f"an open loop of {count} requests cannot follow a cohort of {size} after a warm-up of {warmup}; "
-                "lower `warmup` or `cohort`, or use more requests"
-            )
-        return _Cohort(warmup, size)
 
     def result(self) -> Result:
         """Run to the end and collect the tables."""
         if self.closed:
-            stock = self.slots.capacity if self.slots else 0
+            stock = self.scenario.prefill.slots if self.scenario.prefill else 0
             for _ in range(self.scenario.concurrency + stock):
                 self._issue()
         else:
@@ -239,9 +100,7 @@ class _Run:
 
     def _arrivals(self) -> Generator[simpy.Event, None, None]:
         """Open loop: hand over each request at its arrival."""
-        arrivals = self.scenario.requests.arrival_s
-        assert arrivals is not None  # checked by Scenario
-        for entry, arrival in enumerate(arrivals.tolist()):
+        for entry, arrival in enumerate(self.scenario.requests.arrivals().tolist()):
             if arrival > self.env.now:
                 yield self.env.timeout(arrival - self.env.now)
             self._receive(entry, arrival)
@@ -253,19 +112,20 @@ class _Run:
 
     def _receive(self, request: int, arrival: float) -> None:
         """Send a request to prefill, or straight to the waiting line."""
-        if self.slots is None:
+        if self.slots is None or self.scenario.prefill is None:
             self._ready(request, arrival, None)
         else:
-            self.env.process(self._prefill(request, arrival))
+            prompt = int(self.scenario.requests.prompt_tokens[request % len(self.scenario.requests)])
+            seconds = prompt / self.scenario.prefill.tokens_per_s
+            self.env.process(self._prefill(self.slots, request, arrival, seconds))
 
-    def _prefill(self, request: int, arrival: float) -> Generator[simpy.Event, None, None]:
-        """Occupy a prefill slot for the prompt's length; its end is output token 1."""
-        prefill = self.scenario.prefill
-        assert prefill is not None and self.slots is not None
-        entry = request % len(self.scenario.requests)
-        with self.slots.request() as slot:
+    def _prefill(
+        self, slots: simpy.Resource, request: int, arrival: float, seconds: float
+    ) -> Generator[simpy.Event, None, None]:
+        """Occupy a prefill slot for as long as the prompt takes; its end is output token 1."""
+        with slots.request() as slot:
             yield slot
-            yield self.env.timeout(int(self.scenario.requests.prompt_tokens[entry]) / prefill.tokens_per_s)
+            yield self.env.timeout(seconds)
         self._ready(request, arrival, self.env.now)
 
     def _ready(self, request: int, arrival: float, ready: float | None) -> None:
@@ -376,15 +236,14 @@ class _Run:
             )
         )
         if self.rows is not None:
-            self._record_rows(step, planned, drafted)
+            self._record_rows(self.rows, step, planned, drafted)
         for left in batch.advance():
             self._leave(left, step + 1)
 
-    def _record_rows(self, step: int, planned: _Planned, drafted: Drafted) -> None:
+    def _record_rows(self, log: RowLog, step: int, planned: _Planned, drafted: Drafted) -> None:
         """Keep what each row of the step did."""
-        assert self.rows is not None
         accepted, emitted = self.batch.row_commits()
-        self.rows.add(
+        log.add(
             step=np.full(self.batch.rows, step),
             request=self.batch.requests,
             available=drafted.available,
@@ -396,7 +255,7 @@ class _Run:
 
     def _leave(self, left: Left, steps_until: int) -> None:
         """Record a finished request and, in a closed loop, ask for the next."""
-        requests, cohort = self.scenario.requests, self.cohort
+        requests = self.scenario.requests
         arrival, ready, admitted, first = self.times.pop(left.order)
         steps = steps_until - left.joined
         self.finished.entries.append(
@@ -419,15 +278,6 @@ class _Run:
                 left.accepted,
             )
         )
-        if left.order < self.scenario.concurrency:
-            self._first_generation_leaves()
-        if cohort.contains(left.order):
-            cohort.ended += 1
+        self.cohort.leave(left.order)
         if self.closed and self.slots is None:
             self._issue()
-
-    def _first_generation_leaves(self) -> None:
-        """Fix the warm-up once the rows that started together have all left."""
-        self.first_generation -= 1
-        if self.closed and self.cohort.warmup is None and not self.first_generation:
-            self.cohort.warmup = max(2 * self.scenario.concurrency, self.cohort.admitted)

@@ -13,7 +13,7 @@ import polars as pl
 
 from ..policies import Floats
 from .cost import StepCost
-from .engine import Result
+from .scenario import Result
 
 Metrics = dict[str, float | int | None]
 

@@ -41,9 +41,19 @@ class Requests:
         if int(self.output_tokens.min()) < 1:
             at = int(np.argmin(self.output_tokens))
             raise SimulationError(
-                f"output_tokens must be at least 1, got {int(self.output_tokens[at])} for request {int(self.name[at])}; "
-                "drop such requests from the trace"
+                f"output_tokens must be at least 1, got {int(self.output_tokens[at])} for request "
+                f"{int(self.name[at])}; drop such requests from the trace"
             )
+
+    def arrivals(self) -> Floats:
+        """Return the arrival times.
+
+        Raises:
+            SimulationError: if the requests have none.
+        """
+        if self.arrival_s is None:
+            raise SimulationError("an open loop needs requests with arrival times")
+        return self.arrival_s
 
     def __len__(self) -> int:
         return len(self.output_tokens)
