@@ -286,6 +286,14 @@ def test_theta_prices_the_best_drafts_and_needs_a_price() -> None:
         theta(cost, 2, np.full(5, 0.5))
 
 
+def test_the_early_stop_stops_at_a_tie() -> None:
+    """Algorithm 1 keeps a draft only if the objective rises: 1/1, 2/2, 3/2.5 tokens a second."""
+    cost = StepCost(profile_from_samples("tie", [1, 2, 3], [1.0, 2.0, 2.5]), drafts=False)
+    gap = greedy_gap(cost, 1, np.array([1.0, 1.0]))
+    assert (gap.greedy_budget, gap.argmax_budget) == (0, 2)
+    assert gap.loss == pytest.approx(1 - 2.5 / 3)
+
+
 @settings(max_examples=50)
 @given(profiles(), st.lists(st.floats(0.01, 1.0), min_size=1, max_size=12))
 def test_the_early_stop_never_beats_the_argmax(profile: Profile, survivals: list[float]) -> None:
