@@ -22,7 +22,7 @@ from specsched.sim.frontier import (
 
 
 def curve(interactivity: list[float], throughput: list[float], eager: list[bool] | None = None, arm: str = "a") -> Line:
-    loads = 2.0 ** np.arange(len(interactivity))
+    loads = np.array([2.0**i for i in range(len(interactivity))])
     beyond = np.array(eager if eager is not None else [False] * len(loads), bool)
     return Line(arm, loads, np.array(interactivity, float), np.array(throughput, float), beyond)
 
@@ -187,7 +187,7 @@ def test_anchor_equals_a_dense_walk_along_the_usable_line(
     found = throughput_at_anchor(curve(x, y, eager), anchor)
     assert (found.throughput is None) == (best is None)
     # A walk in 2,000 paces stops at most one pace (500 / 2,000) short of a crossing.
-    assert best is None or best - 1e-9 <= found.throughput <= best + 0.25  # type: ignore[operator]
+    assert best is None or best - 1e-9 <= found.throughput <= best + 0.25
 
 
 def test_interactivity_at_a_throughput_by_hand() -> None:

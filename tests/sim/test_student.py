@@ -55,6 +55,7 @@ def test_interval_covers_the_mean_as_often_as_it_says() -> None:
 def test_ratio_interval_is_the_interval_of_the_logs() -> None:
     logs = [math.log(ratio) for ratio in (1.2, 1.25, 1.22, 1.3, 1.18)]
     plain, ratio = mean_interval(logs), ratio_interval(logs)
-    assert plain is not None and ratio is not None
+    assert plain is not None
+    assert ratio is not None
     assert (ratio.low, ratio.high) == (math.exp(plain.low), math.exp(plain.high))
     assert ratio.low < math.exp(np.mean(logs)) < ratio.high

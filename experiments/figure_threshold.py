@@ -1,0 +1,99 @@
+"""Accepted and rejected tokens a step against the confidence threshold: the layout of the paper's Figure 5."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from .canvas import canvas, say_empty
+
+if TYPE_CHECKING:
+    from .schema import Arm, Experiment
+
+ACCEPTED, REJECTED, RATE = "#2171b5", "#cfcfcf", "#D55E00"
+_COLUMNS = {"benchmark": pl.String, "threshold": pl.Float64, "accepted": pl.Float64, "verified": pl.Float64}
+
+
+def threshold_table(points: pl.DataFrame, experiment: Experiment) -> pl.DataFrame:
+    """Return tokens per request and step of every arm whose policy is a threshold, mean over its loads and seeds.
+
+    Both counts include the anchor, which is always verified and always emitted, as in Figure 5.
+
+    Returns:
+        ``benchmark, threshold, accepted, verified``: benchmarks in the order of the file, thresholds ascending. The
+        benchmark is the arm's domains, and whatever else tells the arms apart.
+    """
+    arms = {name: arm for name, arm in experiment.arms.items() if arm.policy["kind"] == "threshold"}
+    facts = {name: _facts(arm, experiment) for name, arm in arms.items()}
+    telling = [i for i in range(4) if i == 0 or len({each[i] for each in facts.values()}) > 1]
+    rows = []
+    for name, arm in arms.items():
+        tokens = _tokens(points, name)
+        if tokens is not None:
+            rows.append((", ".join(facts[name][i] for i in telling), float(arm.policy["t"]), *tokens))
+    order = list(dict.fromkeys(row[0] for row in rows))
+    rows.sort(key=lambda row: (order.index(row[0]), row[1]))
+    return pl.DataFrame(rows, schema=_COLUMNS, orient="row")
+
+
+def threshold_figure(table: pl.DataFrame, title: str = "") -> Figure:
+    """Return a panel a benchmark: accepted and rejected tokens stacked, and accepted over verified as a line.
+
+    Args:
+        table: as `threshold_table` returns it.
+        title: heading.
+    """
+    parts = table.partition_by("benchmark", maintain_order=True)
+    figure, axes = canvas(1.2 + 3.6 * max(1, len(parts)), 4.2, max(1, len(parts)), share_y=True)
+    figure.suptitle(title)
+    if not parts:
+        say_empty(axes[0], "no arm has a threshold and points")
+        return figure
+    rates = [_panel(each, part) for each, part in zip(axes, parts, strict=True)]
+    axes[0].set_ylabel("tokens per step (anchor included)")
+    rates[-1].set_ylabel("accepted / verified, %", color=RATE)
+    handles = [*axes[0].get_legend_handles_labels()[0], *rates[0].get_legend_handles_labels()[0]]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    return figure
+
+
+def _panel(axes: Axes, part: pl.DataFrame) -> Axes:
+    """Draw one benchmark; returns the axes of its rate, in per cent."""
+    threshold, accepted = part["threshold"].to_numpy(), part["accepted"].to_numpy()
+    verified = part["verified"].to_numpy()
+    width = 0.75 * np.diff(np.unique(threshold)).min(initial=0.1)
+    axes.bar(threshold, accepted, width, color=ACCEPTED, label="accepted")
+    axes.bar(threshold, verified - accepted, width, bottom=accepted, color=REJECTED, label="rejected")
+    axes.set(title=part["benchmark"][0], xlabel="confidence threshold")
+    rate = axes.twinx()
+    rate.plot(threshold, 100 * accepted / verified, color=RATE, marker="o", markersize=4, label="rate (right axis)")
+    rate.set_ylim(0, 105)
+    rate.tick_params(axis="y", colors=RATE)
+    rate.spines["top"].set_visible(False)
+    return rate
+
+
+def _tokens(points: pl.DataFrame, arm: str) -> tuple[float, float] | None:
+    """Return the accepted and the verified tokens of an arm, or None where no point has both."""
+    mine = points.filter(pl.col("arm") == arm).sort("load", "seed").select("accepted_length", "rejected_per_step")
+    mine = mine.cast(pl.Float64).drop_nulls()
+    if not len(mine):
+        return None
+    accepted, rejected = (float(mine[name].to_numpy().mean()) for name in mine.columns)
+    return accepted, accepted + rejected
+
+
+def _facts(arm: Arm, experiment: Experiment) -> tuple[str, str, str, str]:
+    """Return what makes two arms with the same threshold differ: domains, drafts, signal, draft cost."""
+    domains = arm.domains or experiment.workload.domains or {"trace": 1.0}
+    mix = (
+        next(iter(domains)) if len(domains) == 1 else " + ".join(f"{share:g} {name}" for name, share in domains.items())
+    )
+    drafts = (arm.drafts or experiment.drafts).model_dump()
+    drafter = " ".join(str(value) for key, value in drafts.items() if value is not None and key != "kind")
+    cost = arm.draft_cost.scale if arm.draft_cost else 1.0
+    return mix, drafter, str(arm.policy.get("signal", "conditional")), f"draft cost x {cost:g}"

@@ -1,0 +1,198 @@
+"""Figures of a run, drawn from its points alone; the same points give the same bytes.
+
+Three layouts: the frontier (the paper's Figure 7), throughput and verify budget against load (Figure 8), and
+accepted and rejected tokens against the confidence threshold (Figure 5, in figure_threshold.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from ..sim.frontier import Bools, Floats, Line, frontier, line, usable
+from .canvas import canvas, save, say_empty
+from .figure_threshold import threshold_figure, threshold_table
+from .roles import Roles
+from .styles import Style, styles
+from .summary import cast_of, load_name
+
+if TYPE_CHECKING:
+    from .schema import Experiment
+
+BUDGET = "verify_budget"
+BAND_ALPHA = 0.22
+
+Points = set[tuple[str, float]]
+
+
+def draw(points: pl.DataFrame, experiment: Experiment, folder: Path) -> list[Path]:
+    """Draw the figures that `output.figures` names, each as ``.svg`` and ``.png``; returns the paths.
+
+    Raises:
+        OSError: if the folder cannot be written.
+    """
+    cast, load = cast_of(points, experiment), load_name(experiment)
+    title = f"{experiment.hardware.profile}, {experiment.workload.mode} loop"
+    figures = {
+        "frontier": lambda: frontier_figure(points, experiment.sla.anchors or (), cast, load, title),
+        "load": lambda: load_figure(points, cast, load, title),
+        "threshold": lambda: threshold_figure(threshold_table(points, experiment), title),
+    }
+    return [path for name in experiment.output.figures for path in save(figures[name](), folder / name)]
+
+
+def frontier_figure(
+    points: pl.DataFrame, anchors: Sequence[float], cast: Roles, load: str = "concurrency", title: str = ""
+) -> Figure:
+    """Return throughput against interactivity: a line an arm, a marker a load, filled where no other arm is better.
+
+    Args:
+        points: the points table.
+        anchors: interactivities to mark, tokens per second per user.
+        cast: roles of the arms.
+        load: what a load is called.
+        title: heading.
+    """
+    figure, (axes,) = canvas(9.6, 6.0, 1)
+    axes.set(xlabel="interactivity, tok/s/user", ylabel="throughput, tok/s/GPU", title=title)
+    lines = _lines(points, cast)
+    if not lines:
+        say_empty(axes, "no point has an interactivity and a throughput")
+        return figure
+    look = styles(cast)
+    _bands(axes, lines, cast, look, against_load=False)
+    best = set(frontier([lines[arm] for arm in cast.contenders if arm in lines]).select("arm", "load").rows())
+    for arm, each in lines.items():
+        if arm in look:
+            filled = np.array([(arm, at) in best for at in each.loads.tolist()], np.bool_)
+            _curve(axes, (each.interactivity, each.throughput), each.eager, filled, look[arm])
+    _mark_anchors(axes, anchors)
+    _number_loads(axes, lines, best)
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    _legend(axes, cast, lines, look, _notes(lines, best, load))
+    return figure
+
+
+def load_figure(points: pl.DataFrame, cast: Roles, load: str = "concurrency", title: str = "") -> Figure:
+    """Return two panels against load: throughput, and verify budget per request with the anchor (Figure 8's layout)."""
+    figure, (left, right) = canvas(11.0, 4.6, 2)
+    figure.suptitle(title)
+    left.set(xlabel=load, ylabel="throughput, tok/s/GPU")
+    right.set(xlabel=load, ylabel="verify budget per request (anchor included)")
+    lines, look = _lines(points, cast), styles(cast)
+    _bands(left, lines, cast, look, against_load=True)
+    for arm, each in lines.items():
+        if arm in look:
+            filled = np.ones(len(each.loads), np.bool_)
+            _curve(left, (each.loads, each.throughput), each.eager, filled, look[arm])
+            _curve(right, (each.loads, _budget(points, each)), each.eager, filled, look[arm])
+    for axes in (left, right):
+        if lines:
+            _load_axis(axes, lines)
+            axes.set_ylim(bottom=0)
+        else:
+            say_empty(axes, "no point has an interactivity and a throughput")
+    if lines:
+        _legend(right, cast, lines, look, ())
+    return figure
+
+
+def _lines(points: pl.DataFrame, cast: Roles) -> dict[str, Line]:
+    kept = usable(points)
+    lines = {arm: line(kept, arm) for arm in cast.arms}
+    return {arm: each for arm, each in lines.items() if len(each.loads)}
+
+
+def _budget(points: pl.DataFrame, each: Line) -> Floats:
+    """Return the verify budget at each load of a line, float64, mean over seeds; NaN where no seed has one."""
+    table = points.filter(pl.col("arm") == each.arm).sort("load", "seed").with_columns(pl.col(BUDGET).cast(pl.Float64))
+    at = [table.filter(pl.col("load") == load)[BUDGET].drop_nulls().to_numpy() for load in each.loads]
+    return np.array([values.mean() if len(values) else np.nan for values in at], np.float64)
+
+
+def _curve(axes: Axes, at: tuple[Floats, Floats], eager: Bools, filled: Bools, style: Style) -> None:
+    """Join the loads, thin and dotted across the capture limit, and mark each of them."""
+    x, y = at
+    across = np.flatnonzero(eager[1:] != eager[:-1])
+    for run in np.split(np.arange(len(x)), across + 1):
+        axes.plot(x[run], y[run], **style.drawn)
+    for i in across:
+        axes.plot(x[i : i + 2], y[i : i + 2], color=style.colour, linestyle=":", linewidth=1.0)
+    axes.plot(x[filled], y[filled], linestyle="none", **style.marked())
+    axes.plot(x[~filled], y[~filled], linestyle="none", **style.marked(filled=False))
+
+
+def _bands(axes: Axes, lines: dict[str, Line], cast: Roles, look: dict[str, Style], against_load: bool) -> None:
+    """Fill between the low and the high end of every draft cost band that has both."""
+    for arm, ends in cast.bands.items():
+        if lines.keys() >= set(ends):
+            low, high = (lines[end] for end in ends)
+            x = [each.loads if against_load else each.interactivity for each in (low, high)]
+            there = np.concatenate([x[0], x[1][::-1]]), np.concatenate([low.throughput, high.throughput[::-1]])
+            axes.fill(*there, color=look[arm].colour, alpha=BAND_ALPHA, linewidth=0)
+
+
+def _mark_anchors(axes: Axes, anchors: Sequence[float]) -> None:
+    for anchor in anchors:
+        axes.axvline(anchor, color="#555555", linestyle=(0, (4, 3)), linewidth=0.9, zorder=0.5)
+        axes.annotate(
+            f"{anchor:g}",
+            (anchor, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(3, -2),
+            textcoords="offset points",
+            va="top",
+            fontsize=8,
+            color="#555555",
+        )
+
+
+def _number_loads(axes: Axes, lines: dict[str, Line], best: Points) -> None:
+    """Write the loads beside the markers of the arm that has most of the frontier."""
+    arms = [arm for arm, _ in best]
+    guide = max(lines, key=arms.count)
+    for load, x, y in zip(lines[guide].loads, lines[guide].interactivity, lines[guide].throughput, strict=True):
+        axes.annotate(f"{load:g}", (x, y), xytext=(5, 4), textcoords="offset points", fontsize=7.5, color="#333333")
+
+
+def _load_axis(axes: Axes, lines: dict[str, Line]) -> None:
+    loads = np.unique(np.concatenate([each.loads for each in lines.values()]))
+    # Doubling loads crowd at the left of a linear axis.
+    if loads[-1] > 8 * loads[0]:
+        axes.set_xscale("log", base=2)
+        ticks = [loads[0]]
+        for load in loads[1:]:
+            if load >= 1.6 * ticks[-1]:
+                ticks.append(load)
+        axes.set_xticks(ticks, [f"{load:g}" for load in ticks])
+        axes.minorticks_off()
+
+
+def _notes(lines: dict[str, Line], best: Points, load: str) -> list[Line2D]:
+    """Return legend entries for what markers and dots mean, as far as they occur."""
+    grey: dict[str, Any] = {"color": "#555555", "markersize": 5, "linestyle": "none", "marker": "o"}
+    notes = [Line2D([], [], **grey, label=f"on the frontier (numbers: {load})")]
+    if any((arm, at) not in best for arm, each in lines.items() for at in each.loads.tolist()):
+        notes.append(Line2D([], [], **grey, markerfacecolor="white", label="not on the frontier"))
+    if any((each.eager[1:] != each.eager[:-1]).any() for each in lines.values()):
+        notes.append(Line2D([], [], color="#555555", linestyle=":", linewidth=1.0, label="across the capture limit"))
+    return notes
+
+
+def _legend(axes: Axes, cast: Roles, lines: dict[str, Line], look: dict[str, Style], notes: Sequence[Artist]) -> None:
+    arms: list[Artist] = []
+    for arm in (arm for arm in lines if arm in look):
+        arms.append(Line2D([], [], **look[arm].drawn, **look[arm].marked(), label=cast.label(arm)))
+        if arm in cast.bands:
+            arms.append(Patch(facecolor=look[arm].colour, alpha=BAND_ALPHA, label=f"{arm}, draft cost band"))
+    axes.legend(handles=[*arms, *notes], loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9)

@@ -1,0 +1,168 @@
+"""The summary as tables, for a terminal of 80 columns or none at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from ..sim.frontier import THROUGHPUT
+from ..sim.student import LEAST_SEEDS
+
+Summary = dict[str, Any]
+Column = tuple[str, list[str]]
+
+REFERENCES = {"mtp": "the MTP-1 arm", "best_static": "the best static arm"}
+
+
+def print_summary(summary: Summary, console: Console) -> None:
+    """Print a summary: throughput at the anchors and speed-ups.
+
+    Args:
+        summary: as `summarize` returns it.
+        console: where to; its width decides how many anchors share a table.
+    """
+    _print_anchors(summary, console)
+    for name, title in REFERENCES.items():
+        _print_speedups(summary["speedup"][name], title, console)
+    _say(_run_notes(summary), console)
+
+
+def _say(notes: Iterable[str], console: Console) -> None:
+    for note in notes:
+        console.print(note, highlight=False, markup=False)
+
+
+def _print_anchors(summary: Summary, console: Console) -> None:
+    arms = ("arm", [arm["label"] for arm in summary["arms"]])
+    plus_minus = " ±" if console.encoding.startswith("utf") else " +-"
+    columns = [
+        (_number(anchor), [_anchor_cell(arm["at_anchor"][i], plus_minus) for arm in summary["arms"]])
+        for i, anchor in enumerate(summary["anchors"])
+    ]
+    if columns:
+        console.print("Throughput, tok/s/GPU, at an interactivity of at least so many tok/s/user", style="bold")
+    for i, part in enumerate(_that_fit(columns, console.width - _width(arms))):
+        console.print(*([""] if i else []), _table([arms, *part]), sep="\n")
+    _say(_anchor_notes(summary), console)
+    console.print()
+
+
+def _that_fit(columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
+    """Yield runs of columns that fit in a width, at least one at a time."""
+    part: list[Column] = []
+    for column in columns:
+        if part and sum(map(_width, [*part, column])) > width:
+            yield part
+            part = []
+        part.append(column)
+    if part:
+        yield part
+
+
+def _width(column: Column) -> int:
+    return 2 + max(map(len, [column[0], *column[1]]))
+
+
+def _table(columns: Sequence[Column]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for i, (name, _) in enumerate(columns):
+        table.add_column(name, justify="right" if i else "left", no_wrap=i > 0)
+    for row in zip(*(cells for _, cells in columns), strict=True):
+        table.add_row(*row)
+    return table
+
+
+def _anchor_cell(at: Summary, plus_minus: str) -> str:
+    if at["status"] == "not_met":
+        return "not met"
+    text = _number(at[THROUGHPUT]) + ("*" if at["at_capture_limit"] else "")
+    if at["low"] is not None:
+        text += plus_minus + _half_width((at["high"] - at["low"]) / 2)
+    if at["seeds_of_this_status"] < at["seeds"]:
+        text += f" {at['seeds_of_this_status']}/{at['seeds']}"
+    return f">= {text} @{_number(at['highest_load'])}" if at["status"] == "at_least" else text
+
+
+def _anchor_notes(summary: Summary) -> Iterator[str]:
+    if not summary["anchors"]:
+        yield "No interactivity anchors: set sla.anchors to compare arms at them."
+        return
+    found = [at for arm in summary["arms"] for at in arm["at_anchor"]]
+    best = [each for each in summary["best_static_at_anchor"] if each["arm"] is not None]
+    if best:
+        yield "Best static: " + ", ".join(f"{each['arm']} at {_number(each['anchor'])}" for each in best) + "."
+    if any(at["status"] == "at_least" for at in found):
+        yield f">= y @N: still met at the highest load ({summary['load']} N); more load may give more."
+    if any(at["at_capture_limit"] for at in found):
+        yield "*: the next load runs past the capture limit; nothing is interpolated across."
+    if any(at["seeds_of_this_status"] < at["seeds"] for at in found):
+        yield "m/n: only m of n seeds come to this by themselves, so there is no interval."
+
+
+def _print_speedups(speedup: Summary | None, title: str, console: Console) -> None:
+    if speedup is None:
+        console.print(f"No speed-up over {title}: the run has no such arm.\n", highlight=False)
+        return
+    console.print(f"Speed-up per user at matched throughput, over {title}", style="bold", highlight=False)
+    console.print(_table(_speedup_columns(speedup["arms"])))
+    _say(_speedup_notes(speedup), console)
+    console.print()
+
+
+def _speedup_notes(speedup: Summary) -> Iterator[str]:
+    names = speedup["reference"]
+    best = ", the fastest of them at each throughput" if len(names) > 1 else ""
+    yield f"Over {', '.join(names)}{best}."
+    yield f"points: of its {speedup['reference_points']} non-dominated ones, those in the arm's range of throughput."
+    yield "mean: geometric, over these points. most: at so many tok/s/GPU."
+    if any(arm["over_band_ends"] for arm in speedup["arms"]):
+        yield f"cost band: the mean if the draft cost of {names[0]} is at either end of its band."
+
+
+def _speedup_columns(arms: Sequence[Summary]) -> list[Column]:
+    columns = [
+        ("arm", [arm["label"] for arm in arms]),
+        ("mean", [_ratio(arm["geometric_mean"]) for arm in arms]),
+        ("95 %", [_range(arm["low"], arm["high"]) for arm in arms]),
+        ("least", [_ratio(arm["least"] and arm["least"]["speedup"]) for arm in arms]),
+        ("most", [_at_throughput(arm["most"]) for arm in arms]),
+        ("points", [str(len(arm["matched"])) for arm in arms]),
+    ]
+    if any(arm["over_band_ends"] for arm in arms):
+        columns.append(("cost band", [_range(*arm["over_band_ends"]) for arm in arms]))
+    return columns
+
+
+def _run_notes(summary: Summary) -> Iterator[str]:
+    seeds = len(summary["seeds"])
+    if seeds >= LEAST_SEEDS:
+        yield f"Intervals: 95 %, Student t over {seeds} seeds."
+    else:
+        yield f"No intervals: {seeds} {'seed' if seeds == 1 else 'seeds'}, at least {LEAST_SEEDS} are needed."
+    if summary["points_left_out"]:
+        yield f"{summary['points_left_out']} of {summary['points']} points have no interactivity and are left out."
+
+
+def _at_throughput(matched: Summary | None) -> str:
+    return "-" if matched is None else f"{_ratio(matched['speedup'])} @{_number(matched[THROUGHPUT])}"
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _range(low: float | None, high: float | None) -> str:
+    return "-" if low is None or high is None else f"{low:.2f}-{high:.2f}"
+
+
+def _half_width(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def _number(value: float) -> str:
+    """Return three figures or more, with thousands separated."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
