@@ -358,5 +358,5 @@ def test_open_loop_with_too_few_requests_is_refused() -> None:
 
 
 def test_sizes_without_a_price_are_refused_before_the_run() -> None:
-    with pytest.raises(ValueError, match="5000|40,000|no sample|no draft"):
+    with pytest.raises(ValueError, match="no sample|no draft cost"):
         scenario({"kind": "static", "k": 7}, concurrency=5000)
