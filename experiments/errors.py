@@ -17,3 +17,14 @@ class PointError(ValueError):
     def __init__(self, message: str, trace: str | None = None) -> None:
         super().__init__(message)
         self.trace = trace
+
+
+def known_errors() -> tuple[type[Exception], ...]:
+    """Return the errors whose message is all a user needs; imported only when something went wrong."""
+    from ..policies.interface import PolicyError
+    from ..sim.drafts import DraftError
+    from ..sim.profile import ProfileError
+    from ..sim.requests import SimulationError
+    from ..traces import TraceError
+
+    return (ConfigError, TraceError, PolicyError, ProfileError, DraftError, SimulationError)

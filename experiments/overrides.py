@@ -102,6 +102,8 @@ def _paths(prefix: KeyPath, data: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _likeness(wrong: str, known: str) -> float:
-    """Score how likely ``known`` is meant: as a whole, and by its last word alone."""
-    whole = SequenceMatcher(None, wrong, known).ratio()
-    return whole + SequenceMatcher(None, wrong.rpartition(".")[2], known.rpartition(".")[2]).ratio()
+    """Score how likely ``known`` is meant: as a whole, by its last word, and by the sections it lies in."""
+    parts, others = wrong.split("."), known.split(".")
+    shared = next((n for n, (a, b) in enumerate(zip(parts, others, strict=False)) if a != b), len(others))
+    whole, last = SequenceMatcher(None, wrong, known), SequenceMatcher(None, parts[-1], others[-1])
+    return whole.ratio() + last.ratio() + shared / len(parts)

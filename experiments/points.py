@@ -17,11 +17,13 @@ import polars as pl
 from ..policies.interface import Policy
 from ..policies.registry import build_policy
 from ..sim.cost import StepCost
+from ..sim.curve import Lookup
 from ..sim.drafts import make_draft_model
-from ..sim.engine import Prefill, Scenario, run
+from ..sim.engine import run
 from ..sim.metrics import Sla, point_metrics
 from ..sim.profile import FlatProfileWarning, Profile, load_profile
 from ..sim.requests import Requests
+from ..sim.scenario import Prefill, Scenario
 from ..traces import LengthTable, generate_trace, load_lengths, read_trace, scale_rate, window
 from .schema import Arm, DisaggregatedPrefill, Experiment, FixedLengths, Workload, expanded_arms
 
@@ -35,7 +37,7 @@ _SHUFFLE = 0x7368756666  # names the random stream that orders a trace's request
 class PointResult:
     """What a point gives: its row of ``points.parquet`` and the records asked for in `output.records`."""
 
-    metrics: dict[str, float | int | str | None]
+    metrics: dict[str, float | int | str | bool | None]
     steps: pl.DataFrame | None = None
     requests: pl.DataFrame | None = None
     rows: pl.DataFrame | None = None
@@ -53,7 +55,7 @@ def run_point(experiment: Experiment, arm: str, load: float, seed: int) -> Point
     metrics = point_metrics(result, scenario.cost, sla, with_regret=_has_oracle(experiment))
     records = experiment.output.records
     return PointResult(
-        metrics={**metrics, "safety": scenario.policy.safety},
+        metrics={**metrics, "safety": scenario.policy.safety, "bound": scenario.policy.needs_outcomes},
         steps=result.steps if "steps" in records else None,
         requests=result.requests if "requests" in records else None,
         rows=result.rows if "rows" in records else None,
@@ -67,7 +69,8 @@ def build_scenario(experiment: Experiment, arm: str, load: float, seed: int) -> 
     drafts = chosen.drafts or experiment.drafts
     return Scenario(
         policy=policy,
-        cost=_cost(experiment, chosen, policy),
+        cost=_cost(experiment, chosen, policy, hardware.lookup),
+        planning=_cost(experiment, chosen, policy, hardware.planning_lookup) if hardware.planning_lookup else None,
         drafts=make_draft_model(drafts.model_dump(), seed),
         requests=build_requests(workload, chosen.domains or workload.domains, load, seed),
         mode=workload.mode,
@@ -115,7 +118,8 @@ def _from_file(workload: Workload, load: float, seed: int) -> pl.DataFrame:
     """Return the trace's requests in the order, and at the times, at which they are asked for."""
     trace = _trace(workload)
     if workload.mode == "closed":
-        return trace[np.random.default_rng([seed, _SHUFFLE]).permutation(len(trace)).tolist()]
+        order = np.random.default_rng([seed, _SHUFFLE]).permutation(len(trace))
+        return trace.select(pl.all().gather(order.tolist()))
     if workload.arrivals is None or workload.arrivals.kind == "trace":
         return scale_rate(trace, load)
     times = generate_trace(len(trace), load, LengthTable.constant(1, 1), seed, cv=_cv(workload))
@@ -139,13 +143,13 @@ def profile_of(experiment: Experiment) -> Profile:
     return load_profile(experiment.hardware.profile)
 
 
-def _cost(experiment: Experiment, arm: Arm, policy: Policy) -> StepCost:
+def _cost(experiment: Experiment, arm: Arm, policy: Policy, lookup: Lookup) -> StepCost:
     hardware = experiment.hardware
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FlatProfileWarning)  # `check_points` reports it, once for all points
         return StepCost(
             profile_of(experiment),
-            lookup=hardware.lookup,
+            lookup=lookup,
             draft_scale=arm.draft_cost.scale if arm.draft_cost else 1.0,
             drafts=policy.drafts,
             sync_stall_seconds=hardware.sync_stall_seconds,

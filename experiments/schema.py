@@ -27,6 +27,7 @@ Count = Annotated[int, Field(ge=1)]
 Mix = Annotated[dict[str, Positive], Field(min_length=1)]
 Figure = Literal["frontier", "load", "threshold"]
 Records = Literal["steps", "requests", "rows"]
+Lookup = Literal["ceil", "linear", "floor"]
 T = TypeVar("T", str, int, float)
 
 
@@ -113,7 +114,8 @@ class Hardware(Section):
     """What a step costs."""
 
     profile: Annotated[str, Field(min_length=1)]
-    lookup: Literal["ceil", "linear", "floor"] = "ceil"
+    lookup: Lookup = "ceil"
+    planning_lookup: Lookup | None = None
     max_num_seqs: Count = 256
     sync_stall_seconds: NotNegative | None = None
     noise_cv: NotNegative = 0.0

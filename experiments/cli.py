@@ -1,0 +1,80 @@
+"""The ``specsched`` command."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import cli_profiles, cli_traces
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+app = typer.Typer(
+    help="Decide how many drafted tokens a speculative decoder should verify: simulate policies, compare them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(cli_traces.app, name="traces")
+app.command("profiles")(cli_profiles.profiles)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"specsched {version('specsched')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _specsched(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(
+    config: Annotated[str, typer.Argument(help="An experiment file, or the name of a shipped one, such as frontier.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a value, such as sweep.load=[1,2]; may be repeated."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Folder for the results.  [default: runs/CONFIG]")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes.  [default: the number of processors]")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Run this seed instead of `seeds`.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on in a folder that holds part of this run.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress.")] = False,
+) -> None:
+    """Run an experiment: every arm at every load with every seed, then print the summary and draw the figures."""
+    from .run_command import Interrupted, run_experiment
+
+    try:
+        run_experiment(config, settings or (), output, workers, seed, resume, quiet)
+    except Interrupted as stopped:
+        typer.echo(f"specsched: {stopped}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def main() -> None:
+    """Run the command. An error that a user can act on is one line on standard error and exit code 2."""
+    try:
+        app()
+    except Exception as error:
+        from .errors import PointError, known_errors
+
+        if not isinstance(error, (PointError, *known_errors())):
+            raise
+        unforeseen = error.trace if isinstance(error, PointError) else None
+        if unforeseen:
+            typer.echo(unforeseen, err=True, nl=False)
+        typer.echo(f"error: {' '.join(str(error).split())}", err=True)
+        sys.exit(1 if unforeseen else 2)

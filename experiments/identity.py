@@ -1,0 +1,116 @@
+"""What a result depends on, as plain data: the same identity gives the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import platform
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy
+import polars
+
+from ..sim.profile import dump_profile, load_profile
+from .errors import ConfigError
+from .schema import Experiment, RecordedDrafts, expanded_arms
+
+_CODE = ("traces", "policies", "sim")
+
+
+def identity(experiment: Experiment) -> dict[str, Any]:
+    """Return the configuration with every file replaced by the hash of its content, and the code that runs it."""
+    config = experiment.model_dump()
+    for path, digest in file_hashes(experiment).items():
+        _set(config, path, f"sha256:{digest}")
+    return {"config": config, "code": {**versions(), "source": source_hash(), **_user_code(experiment)}}
+
+
+def point_key(whole: Mapping[str, Any], experiment: Experiment, arm: str, load: float, seed: int) -> str:
+    """Return the hash of everything that one point's metrics and records depend on."""
+    config = whole["config"]
+    chosen = expanded_arms(experiment)[arm].model_dump()
+    base = config["arms"].get(arm) or config["arms"][arm.rpartition("-")[0]]
+    chosen["drafts"] = base["drafts"] or config["drafts"]
+    kept = {name: config[name] for name in ("workload", "hardware", "prefill", "sla")}
+    point = {**kept, "name": arm, "arm": chosen, "load": load, "seed": seed, "records": config["output"]["records"]}
+    oracle = any(other["policy"]["kind"] == "oracle" for other in config["arms"].values())
+    return digest({**point, "regret": oracle, "code": whole["code"]})[:32]
+
+
+def digest(data: Any) -> str:
+    """Return the SHA-256 of ``data`` as JSON with sorted keys."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def file_hashes(experiment: Experiment) -> dict[str, str]:
+    """Return the SHA-256 of each file the experiment reads, by key path; the profile's is that of its content."""
+    profile = load_profile(experiment.hardware.profile)
+    hashes = {"hardware.profile": hashlib.sha256(dump_profile(profile).encode()).hexdigest()}
+    for path, file in _files(experiment):
+        hashes[path] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return hashes
+
+
+def _files(experiment: Experiment) -> Iterator[tuple[str, str]]:
+    if experiment.workload.path is not None:
+        yield "workload.path", experiment.workload.path
+    if isinstance(experiment.drafts, RecordedDrafts):
+        yield "drafts.path", experiment.drafts.path
+    for name, arm in experiment.arms.items():
+        if isinstance(arm.drafts, RecordedDrafts):
+            yield f"arms.{name}.drafts.path", arm.drafts.path
+
+
+def _set(data: dict[str, Any], path: str, value: str) -> None:
+    *parents, last = path.split(".")
+    for part in parents:
+        data = data[part]
+    data[last] = value
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what computes the results."""
+    return {
+        "specsched": version("specsched"),
+        "python": platform.python_version(),
+        "numpy": numpy.__version__,
+        "polars": polars.__version__,
+    }
+
+
+@lru_cache(maxsize=1)
+def source_hash() -> str:
+    """Return the hash of the rooms a point runs through, with their data, and of `points.py`."""
+    here = Path(__file__).parent
+    folders = [Path(_origin(f"specsched.{room}")).parent for room in _CODE]
+    files = [file for folder in folders for file in folder.rglob("*") if _is_source(file)]
+    whole = hashlib.sha256()
+    for file in [*sorted(files), here / "points.py"]:
+        whole.update(hashlib.sha256(file.read_bytes()).digest())
+    return whole.hexdigest()
+
+
+def _is_source(file: Path) -> bool:
+    return file.is_file() and "__pycache__" not in file.parts and file.suffix != ".pyc"
+
+
+def _user_code(experiment: Experiment) -> dict[str, str]:
+    """Return the hash of each file that holds a policy of the user's."""
+    hashes = {}
+    for arm in experiment.arms.values():
+        if arm.policy["kind"] == "python":
+            module = str(arm.policy["object"]).partition(":")[0]
+            hashes[module] = hashlib.sha256(Path(_origin(module)).read_bytes()).hexdigest()
+    return hashes
+
+
+def _origin(module: str) -> str:
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        raise ConfigError(f"policy module {module} has no source file; put the class in a file of its own")
+    return spec.origin

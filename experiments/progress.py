@@ -1,0 +1,50 @@
+"""Say how far a sweep is, on standard error."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+PLAIN_EVERY_S = 10.0
+"""Seconds between two lines where the output is no terminal."""
+
+
+@contextmanager
+def show_progress(total: int, quiet: bool, console: Console) -> Iterator[Callable[[], None]]:
+    """Yield what to call after each of ``total`` points; shows a bar on a terminal, else a line now and then."""
+    if quiet or total == 0:
+        yield lambda: None
+    elif console.is_terminal:
+        with _bar(console) as bar:
+            task = bar.add_task("points", total=total)
+            yield lambda: bar.advance(task)
+    else:
+        yield _Lines(total, console).advance
+
+
+def _bar(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=console, transient=True)
+
+
+class _Lines:
+    """Plain lines, rarely."""
+
+    def __init__(self, total: int, console: Console) -> None:
+        self._total = total
+        self._console = console
+        self._done = 0
+        self._start = self._last = time.monotonic()
+
+    def advance(self) -> None:
+        self._done += 1
+        now = time.monotonic()
+        if self._done < self._total and now - self._last < PLAIN_EVERY_S:
+            return
+        self._last = now
+        left = (now - self._start) / self._done * (self._total - self._done)
+        self._console.print(f"{self._done} of {self._total} points, about {left:.0f} s left", highlight=False)

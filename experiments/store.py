@@ -1,0 +1,138 @@
+"""Finished points on disk. Every file appears whole or not at all, so a run may be stopped at any time."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from .errors import ConfigError
+from .points import PointResult
+
+REQUIRED = (
+    "throughput_tok_s_gpu",
+    "interactivity_tok_s_user",
+    "interactivity_p10",
+    "accepted_length",
+    "verify_budget",
+    "accepted_per_verified",
+    "accepted_per_drafted",
+    "acceptance_ceiling",
+    "padded_fraction",
+    "regret",
+    "ttft_p50_s",
+    "ttft_p99_s",
+    "tpot_p50_s",
+    "goodput_req_s",
+    "requests",
+    "steps",
+    "window_s",
+)
+"""Columns of ``points.parquet`` after arm, load and seed; further metrics follow in the order they are given."""
+
+_ROWS_PER_GROUP = 1 << 18
+
+
+@dataclass(frozen=True)
+class Point:
+    """One cell of the sweep and the key of its result."""
+
+    arm: str
+    load: float
+    seed: int
+    key: str
+
+    @property
+    def name(self) -> str:
+        """The point as messages name it."""
+        return f"arm {self.arm}, load {number(self.load)}, seed {self.seed}"
+
+    @property
+    def file(self) -> str:
+        """File name of the point's records."""
+        return f"{self.arm}-{number(self.load)}-{self.seed}.parquet"
+
+
+def number(value: float) -> str:
+    """Return a load as people write it: 4, not 4.0."""
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
+
+
+def save(folder: Path, point: Point, result: PointResult) -> None:
+    """Write the records of a point, then its metrics, which make it finished."""
+    for name in ("steps", "requests", "rows"):
+        table: pl.DataFrame | None = getattr(result, name)
+        if table is not None:
+            write_parquet(folder / name / point.file, table)
+    entry = {"arm": point.arm, "load": float(point.load), "seed": point.seed, "metrics": result.metrics}
+    text = json.dumps(entry, indent=1, allow_nan=False)  # repr of a float reads back to the same float
+    write_whole(_file(folder, point), text.encode())
+
+
+def load(folder: Path, point: Point, records: Sequence[str]) -> dict[str, Any] | None:
+    """Return arm, load, seed and metrics of a finished point in one mapping, or None if it is not finished.
+
+    Raises:
+        ConfigError: if its file is not what `save` wrote.
+    """
+    file = _file(folder, point)
+    if not file.is_file() or not all((folder / name / point.file).is_file() for name in records):
+        return None
+    try:
+        entry = json.loads(file.read_bytes())
+        return {"arm": entry["arm"], "load": entry["load"], "seed": entry["seed"], **entry["metrics"]}
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(f"{file} is damaged; delete it and use --resume to compute {point.name} again") from None
+
+
+def _file(folder: Path, point: Point) -> Path:
+    return folder / "points" / f"{point.key}.json"
+
+
+def points_table(entries: Iterable[dict[str, Any]]) -> pl.DataFrame:
+    """Return one row a point, sorted by (arm, load, seed), columns in a fixed order."""
+    ordered = sorted(entries, key=lambda entry: (entry["arm"], entry["load"], entry["seed"]))
+    names = ("arm", "load", "seed", *REQUIRED)
+    columns = dict.fromkeys([*names, *(name for entry in ordered for name in entry)])
+    return pl.DataFrame([_column(name, [entry.get(name) for entry in ordered]) for name in columns])
+
+
+def _column(name: str, values: list[Any]) -> pl.Series:
+    present = [value for value in values if value is not None]
+    if present and all(isinstance(value, str) for value in present):
+        return pl.Series(name, values, dtype=pl.String)
+    if present and all(isinstance(value, bool) for value in present):
+        return pl.Series(name, values, dtype=pl.Boolean)
+    if present and all(isinstance(value, int) for value in present):
+        return pl.Series(name, values, dtype=pl.Int64)
+    return pl.Series(name, [None if value is None else float(value) for value in values], dtype=pl.Float64)
+
+
+def write_parquet(file: Path, table: pl.DataFrame) -> None:
+    """Write a table so that equal tables give equal bytes, whatever the threads that made them."""
+    temporary = _temporary(file)
+    table.rechunk().write_parquet(temporary, compression="zstd", compression_level=3, row_group_size=_ROWS_PER_GROUP)
+    temporary.replace(file)
+
+
+def write_whole(file: Path, content: bytes) -> None:
+    """Write a file that is never seen half-written."""
+    temporary = _temporary(file)
+    temporary.write_bytes(content)
+    temporary.replace(file)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete what a killed run left unfinished."""
+    for file in folder.rglob("*.unfinished"):
+        file.unlink()
+
+
+def _temporary(file: Path) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return file.with_name(f".{file.name}.{os.getpid()}.unfinished")
