@@ -1,10 +1,9 @@
 """Verification-length policies, their interface, and confidence calibration."""
 
 from .admission import admit_top_k
+from .arrays import Floats, Ints
+from .generation import Generation
 from .interface import (
-    Floats,
-    Ints,
-    Lagged,
     LaggedBudget,
     LaggedView,
     Policy,
@@ -18,8 +17,8 @@ from .totals import total
 __all__ = [
     "POLICIES",
     "Floats",
+    "Generation",
     "Ints",
-    "Lagged",
     "LaggedBudget",
     "LaggedView",
     "Policy",

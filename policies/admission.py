@@ -5,17 +5,13 @@ from __future__ import annotations
 import operator
 
 import numpy as np
-import numpy.typing as npt
 
+from .arrays import Floats, Ints
+from .generation import Generation
 from .totals import total
 
 
-def admit_top_k(
-    survival: npt.NDArray[np.float64],
-    available: npt.NDArray[np.int64],
-    budget: int,
-    min_len: int = 0,
-) -> npt.NDArray[np.int64]:
+def admit_top_k(survival: Floats, available: Ints, budget: int, min_len: int = 0) -> Ints:
     """Return verify lengths, int64 ``[R]``, that admit the ``budget`` best drafts.
 
     The order is survival descending, position ascending, row ascending (ties included), over the drafts that exist
@@ -23,37 +19,49 @@ def admit_top_k(
     prefix. With ``min_len`` the first ``min(min_len, available)`` drafts of every row come first and count.
 
     Args:
-        survival: float64 ``[R, gamma]``, non-increasing along a row.
+        survival: float64 ``[R, gamma]``, non-increasing along a row, 0 where no draft is.
         available: int64 ``[R]``.
         budget: drafts to admit in all, ``0 <= budget <= available.sum()``.
         min_len: drafts of every row that are admitted whatever their survival.
 
     Raises:
-        ValueError: if the budget is no whole number or lies outside that range, or is under what ``min_len`` takes.
+        ValueError: if the budget is no whole number, lies outside that range, or is under what ``min_len`` takes.
     """
+    known = available > 0
+    return admit(Generation(survival.copy(), survival.copy(), known, bool(known.all())), available, budget, min_len)
+
+
+def admit(generation: Generation, available: Ints, budget: int, min_len: int = 0, drafted: int | None = None) -> Ints:
+    """Return what `admit_top_k` does, for a generation that may be ranked already and a known sum of ``available``."""
     budget = operator.index(budget)
-    drafted = total(available)
+    if drafted is None:
+        drafted = total(available)
     if not 0 <= budget <= drafted:
         raise ValueError(f"budget must be within 0..{drafted} (drafts available), got {budget}")
     if min_len:
-        return _admit_with_floor(survival, available, budget, min_len)
+        return _admit_with_floor(generation.survival, available, budget, min_len)
     if budget == 0:
         return np.zeros(len(available), np.int64)
     if budget == drafted:
         return available.copy()
-    flat = survival.ravel()
-    cut = len(flat) - budget
-    last = np.partition(flat, cut)[cut]
+    last = generation.ranked[budget - 1]
+    # Drafts that do not exist have survival 0, so a positive cut never reaches them.
     if last > 0.0:
-        lengths: npt.NDArray[np.int64] = np.add.reduce(survival >= last, axis=1)
+        lengths = _at_least(generation, last)
         if total(lengths) == budget:
             return lengths
-    return _by_order(survival, available, budget)
+    return _by_order(generation.survival, available, budget)
 
 
-def _by_order(
-    survival: npt.NDArray[np.float64], available: npt.NDArray[np.int64], budget: int
-) -> npt.NDArray[np.int64]:
+def _at_least(generation: Generation, last: float) -> Ints:
+    """Return how many drafts of each row have survival ``last`` or more."""
+    if generation.rows is None:
+        lengths: Ints = np.add.reduce(generation.survival >= last, axis=1)
+        return lengths
+    return np.array([sum([survival >= last for survival in row]) for row in generation.rows], np.int64)
+
+
+def _by_order(survival: Floats, available: Ints, budget: int) -> Ints:
     """Fill ``budget`` by sorting every draft: the slow way, used where survivals tie at the cut."""
     rows, gamma = survival.shape
     exists = np.arange(gamma) < available[:, None]
@@ -62,9 +70,7 @@ def _by_order(
     return np.bincount(order % rows, minlength=rows).astype(np.int64)
 
 
-def _admit_with_floor(
-    survival: npt.NDArray[np.float64], available: npt.NDArray[np.int64], budget: int, min_len: int
-) -> npt.NDArray[np.int64]:
+def _admit_with_floor(survival: Floats, available: Ints, budget: int, min_len: int) -> Ints:
     """Give every row its floor, then fill the rest of the budget by survival."""
     floor = np.minimum(available, min_len)
     rest = budget - int(floor.sum())

@@ -7,9 +7,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from .interface import Floats, Ints, LaggedBudget, LaggedView
+from .arrays import Floats, Ints
+from .generation import Generation
+from .interface import LaggedBudget, LaggedView
 from .parameters import at_least, one_of, within
-from .search import SearchOptions, as_sizes, best_budget
+from .search import SearchOptions, as_sizes, best_budget, search_matrix
 
 
 @dataclass(frozen=True)
@@ -67,16 +69,22 @@ class AsyncTopK(LaggedBudget):
 
     def budget(self, view: LaggedView, state: Memory | None) -> tuple[int, Memory | None]:
         """Return the argmax of Theta over the lagged survivals."""
-        expected = view.lagged.survival
-        if self.ema or self.joins == "mean":
-            state = state if state is not None else Memory.empty(expected.shape[1])
-            if self.ema:
-                expected = self._smoothed(view, state)
+        lagged = view.lagged
+        if not self.ema and self.joins == "mean":
+            state = self._remember(view, lagged.survival, state or Memory.empty(lagged.survival.shape[1]))
+        if lagged.complete and not (self.ema or self.min_len) and view.drafted == lagged.size:
+            return best_budget(lagged.ranked, view, self._options), state
+        if lagged.rows is not None and not (self.ema or self.min_len):
+            prior = self._prior(lagged.gamma, state).tolist()
+            return best_budget(_ranked_with_joins(lagged, view.available, prior), view, self._options), state
+        expected = lagged.survival
+        if self.ema:
+            state = state or Memory.empty(expected.shape[1])
+            expected = self._smoothed(view, state)
             state = self._remember(view, expected, state)
-        if not view.lagged.complete:
-            prior = self._prior(expected.shape[1], state)
-            expected = np.where(view.lagged.known[:, None], expected, prior)
-        return best_budget(expected, view, self._options), state
+        if not lagged.complete:
+            expected = np.where(lagged.known[:, None], expected, self._prior(expected.shape[1], state))
+        return search_matrix(expected, view, self._options), state
 
     @property
     def _options(self) -> SearchOptions:
@@ -110,3 +118,12 @@ class AsyncTopK(LaggedBudget):
             mean: Floats = state.totals / state.count
             return mean
         return np.zeros(gamma)
+
+
+def _ranked_with_joins(lagged: Generation, available: Ints, prior: list[float]) -> list[float]:
+    """Return, descending, the lagged survivals of known rows and the prior of the others, for drafts that exist."""
+    expected: list[float] = []
+    for row, known, most in zip(lagged.rows or (), lagged.known.tolist(), available.tolist(), strict=True):
+        expected += row[:most] if known else prior[:most]
+    expected.sort(reverse=True)
+    return expected

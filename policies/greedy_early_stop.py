@@ -5,23 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
+from .admission import admit
+from .arrays import Floats, Ints
+from .interface import Policy, Safety, Search, View
 
-from .admission import admit_top_k
-from .interface import Floats, Ints, Policy, Safety, Search, View
 
-
-def early_stop(gains: Floats, rows: int, seconds: Floats) -> int:
+def early_stop(ranked: list[float] | Floats, rows: int, seconds: Floats) -> int:
     """Return how many candidates Algorithm 1 admits.
 
     Args:
-        gains: float64 ``[n]``, survivals of the candidates, descending, all above 0.
+        ranked: survivals of the candidates, descending; those of survival 0 are no candidates.
         rows: ``R``, the tokens emitted when nothing is admitted.
-        seconds: float64 ``[n + 1]``, step time by number admitted.
+        seconds: float64, step time by number admitted, at least one entry more than candidates.
     """
-    theta = np.concatenate(([float(rows)], gains)).cumsum() / seconds
-    stops = np.flatnonzero(theta[1:] <= theta[:-1])
-    return int(stops[0]) if len(stops) else len(gains)
+    tau = float(rows)
+    best = tau / float(seconds[0])
+    for admitted, gain in enumerate(ranked):
+        tau += float(gain)
+        theta = tau / float(seconds[admitted + 1])
+        if gain <= 0.0 or not theta > best:
+            return admitted
+        best = theta
+    return len(ranked)
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,6 @@ class GreedyEarlyStop(Policy):
 
     def plan(self, view: View, state: Any) -> tuple[Ints, Any]:
         """Run Algorithm 1 on this step's survivals."""
-        gains = -np.sort(-view.survival, axis=None)
-        gains = gains[: int(np.count_nonzero(gains))]
-        budget = early_stop(gains, view.rows, view.seconds(len(gains)))
-        return admit_top_k(view.survival, view.available, budget), state
+        ranked = view.generation.ranked[: view.drafted]
+        budget = early_stop(ranked, view.rows, view.seconds(view.drafted))
+        return admit(view.generation, view.available, budget, drafted=view.drafted), state

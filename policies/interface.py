@@ -10,17 +10,16 @@ drafts admitted in the step.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, final
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, Protocol, final
 
 import numpy as np
-import numpy.typing as npt
 
-from .admission import admit_top_k
+from .admission import admit
+from .arrays import Floats, Ints
+from .generation import Generation
 from .totals import total
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 Search = Literal["none", "prefix", "global"]
 Safety = Literal["safe", "unsafe", "unknown"]
 
@@ -45,22 +44,6 @@ class StepCost(Protocol):
         ...
 
 
-class Lagged(NamedTuple):
-    """Draft generation ``n - lag``, aligned with the rows of step ``n`` by request identity.
-
-    Attributes:
-        survival: float64 ``[R, gamma]``; rows that are not ``known`` hold zeros.
-        confidence: float64 ``[R, gamma]``, likewise.
-        known: bool ``[R]``; False for a row that had no draft in that generation (a "join").
-        complete: whether every row is known.
-    """
-
-    survival: Floats
-    confidence: Floats
-    known: Bools
-    complete: bool
-
-
 class LaggedView:
     """The part of a step that a safe budget may read: nothing that depends on this step's confidences.
 
@@ -71,7 +54,6 @@ class LaggedView:
         requests: int64 ``[R]``, the request id of each row.
         available: int64 ``[R]``, drafts each row has in this step (0 in its admission step).
         drafted: their sum, the largest possible budget.
-        context_tokens: int64 ``[R]``, prompt plus emitted tokens of each row.
         context_seconds: the part of the step time that comes from context lengths, which no length changes.
         prefill_tokens: prefill tokens that share the step (0 with a disaggregated prefill).
         cost: the step cost.
@@ -79,11 +61,11 @@ class LaggedView:
     """
 
     __slots__ = (
+        "_context",
         "_lagged",
         "available",
         "coin",
         "context_seconds",
-        "context_tokens",
         "cost",
         "drafted",
         "prefill_tokens",
@@ -95,12 +77,12 @@ class LaggedView:
     requests: Ints
     available: Ints
     drafted: int
-    context_tokens: Ints
     context_seconds: float
     prefill_tokens: int
     cost: StepCost
     coin: float
-    _lagged: Lagged | None
+    _lagged: Generation | None
+    _context: Callable[[], Ints] | None
 
     @property
     def rows(self) -> int:
@@ -108,7 +90,12 @@ class LaggedView:
         return len(self.requests)
 
     @property
-    def lagged(self) -> Lagged:
+    def context_tokens(self) -> Ints:
+        """Prompt plus emitted tokens of each row, int64 ``[R]``, while ``plan`` runs; zeros where there are none."""
+        return self._context() if self._context is not None else np.zeros(len(self.requests), np.int64)
+
+    @property
+    def lagged(self) -> Generation:
         """Generation ``n - lag`` of the policy's own lag.
 
         Raises:
@@ -130,25 +117,24 @@ class View(LaggedView):
     """Everything a policy may read in a step. Arrays are read-only.
 
     Attributes:
-        confidence: float64 ``[R, gamma]``, this generation's conditional confidences ``c``; 0 where no draft is.
-        survival: float64 ``[R, gamma]``, their sequential prefix products ``a``.
+        generation: this step's drafts; ``confidence`` and ``survival`` are its arrays.
         outcomes: int64 ``[R]``, drafts of each row that would be accepted if all were verified; None unless the
             policy declares ``needs_outcomes``.
     """
 
-    __slots__ = ("confidence", "outcomes", "survival")
+    __slots__ = ("generation", "outcomes")
 
     def __init__(
         self,
         step: int,
         requests: Ints,
-        confidence: Floats,
-        survival: Floats,
+        generation: Generation,
         available: Ints,
         cost: StepCost,
-        lagged: Lagged | None = None,
+        lagged: Generation | None = None,
         *,
-        context_tokens: Ints | None = None,
+        drafted: int | None = None,
+        context: Callable[[], Ints] | None = None,
         prefill_tokens: int = 0,
         context_seconds: float = 0.0,
         outcomes: Ints | None = None,
@@ -156,17 +142,26 @@ class View(LaggedView):
     ) -> None:
         self.step = step
         self.requests = requests
-        self.confidence = confidence
-        self.survival = survival
+        self.generation = generation
         self.available = available
-        self.drafted = total(available)
+        self.drafted = total(available) if drafted is None else drafted
         self.cost = cost
         self._lagged = lagged
-        self.context_tokens = context_tokens if context_tokens is not None else np.zeros(len(requests), np.int64)
+        self._context = context
         self.prefill_tokens = prefill_tokens
         self.context_seconds = context_seconds
         self.outcomes = outcomes
         self.coin = coin
+
+    @property
+    def confidence(self) -> Floats:
+        """This generation's conditional confidences ``c``, float64 ``[R, gamma]``; 0 where no draft is."""
+        return self.generation.confidence
+
+    @property
+    def survival(self) -> Floats:
+        """Their sequential prefix products ``a``, float64 ``[R, gamma]``."""
+        return self.generation.survival
 
     def past(self) -> LaggedView:
         """Return the view without this step's confidences and outcomes."""
@@ -175,7 +170,7 @@ class View(LaggedView):
         past.requests = self.requests
         past.available = self.available
         past.drafted = self.drafted
-        past.context_tokens = self.context_tokens
+        past._context = self._context
         past.context_seconds = self.context_seconds
         past.prefill_tokens = self.prefill_tokens
         past.cost = self.cost
@@ -253,4 +248,4 @@ class LaggedBudget(Policy):
     def plan(self, view: View, state: Any) -> tuple[Ints, Any]:
         """Admit the top ``K`` of this step's drafts."""
         budget, state = self.budget(view.past(), state)
-        return admit_top_k(view.survival, view.available, budget, self.min_len), state
+        return admit(view.generation, view.available, budget, self.min_len, view.drafted), state

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .admission import admit_top_k
-from .interface import Ints, Policy, PolicyError, Safety, Search, View
+from .arrays import Ints
+from .interface import Policy, PolicyError, Safety, Search, View
 
 
 def outcomes_of(view: View) -> Ints:

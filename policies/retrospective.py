@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .admission import admit_top_k
-from .interface import Ints, Policy, Safety, Search, View
+from .admission import admit
+from .arrays import Ints
+from .interface import Policy, Safety, Search, View
 from .parameters import at_least
-from .search import SearchOptions, best_budget
+from .search import SearchOptions, search_matrix
 
 
 @dataclass(frozen=True)
@@ -29,5 +30,5 @@ class Retrospective(Policy):
 
     def plan(self, view: View, state: Any) -> tuple[Ints, Any]:
         """Admit the top K, K being the argmax over the same survivals."""
-        budget = best_budget(view.survival, view, SearchOptions(min_len=self.min_len))
-        return admit_top_k(view.survival, view.available, budget, self.min_len), state
+        budget = search_matrix(view.survival, view, SearchOptions(min_len=self.min_len))
+        return admit(view.generation, view.available, budget, self.min_len, view.drafted), state

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import truediv
 from typing import Protocol
 
 import numpy as np
 
-from .interface import Bools, Floats, Ints, StepCost
+from .arrays import Bools, Floats, Ints
+from .interface import StepCost
 from .parameters import at_least, within
-
-_FEW = 64
 
 
 class Priced(Protocol):
@@ -63,52 +63,59 @@ def as_sizes(sizes: Sequence[int] | None) -> tuple[int, ...] | None:
     return None if sizes is None else tuple(sizes)
 
 
-def best_budget(expected: Floats, view: Priced, options: SearchOptions) -> int:
+def best_budget(ranked: list[float] | Floats, view: Priced, options: SearchOptions, base: float | None = None) -> int:
     """Return the budget ``K`` that maximizes expected tokens per second, the lowest on ties.
 
     Theta(K) = (R + sum of the K best expected survivals) / T(R + prefill + K), section 5.2 of the paper.
 
     Args:
-        expected: float64 ``[R, gamma]``, expected survivals, 0 where a row has no draft.
+        ranked: expected survivals descending, one for each draft that is not part of the floor.
         view: the batch and its cost.
         options: see `SearchOptions`.
+        base: tokens expected at the floor; None is ``R``, without a floor.
     """
-    total = view.drafted
-    floor = int(np.minimum(view.available, options.min_len).sum()) if options.min_len else 0
-    theta = _theta(expected, view, total, floor, options.min_len)
+    drafted = view.drafted
+    floor = drafted - len(ranked)
+    seconds = view.seconds(drafted)[floor:] if floor else view.seconds(drafted)
+    theta = _theta(ranked, float(len(view.available)) if base is None else base, seconds)
     if options.allowed is not None:
-        theta = np.where(_landing(view, floor, total, options.allowed), theta, -np.inf).tolist()
+        theta = np.where(_landing(view, floor, drafted, options.allowed), theta, -np.inf)
     best = theta.index(max(theta)) if isinstance(theta, list) else int(theta.argmax())
     # Trimming must pay for itself: compare with verifying all there is.
     if options.min_gain and options.allowed is None and theta[best] < theta[-1] * (1.0 + options.min_gain):
-        return total
+        return drafted
     budget = floor + best
     if options.align:
         executed = view.cost.padded(view.rows + view.prefill_tokens + budget)
-        budget = min(executed - view.rows - view.prefill_tokens, total)
+        budget = min(executed - view.rows - view.prefill_tokens, drafted)
     return budget
 
 
-def _theta(expected: Floats, view: Priced, total: int, floor: int, min_len: int) -> Floats | list[float]:
-    """Return expected tokens per second for budgets ``floor .. total``.
+def _theta(ranked: list[float] | Floats, base: float, seconds: Floats) -> Floats | list[float]:
+    """Return expected tokens per second by drafts admitted beyond the floor.
 
-    Few drafts are summed and divided in plain Python, in the same order and so to the same bits: NumPy's call
-    overhead would cost more than the arithmetic.
+    Both forms add in the same order and divide alike, so they agree to the bit.
     """
-    if total != expected.size:  # no prior or stale value may count drafts that do not exist
-        expected = np.where(np.arange(expected.shape[1]) < view.available[:, None], expected, 0.0)
-    base = float(view.rows + expected[:, :min_len].sum()) if min_len else float(view.rows)
-    optional = (expected[:, min_len:] if min_len else expected).flatten()
-    seconds = view.seconds(total)[floor:]
-    if total <= _FEW:
-        best_first = sorted(optional.tolist(), reverse=True)[: total - floor]
-        return [gain / paid for gain, paid in zip(accumulate(best_first, initial=base), seconds.tolist(), strict=True)]
-    optional.sort()
-    gains = np.empty(total - floor + 1)
+    if isinstance(ranked, list):
+        return list(map(truediv, accumulate(ranked, initial=base), seconds.tolist()))
+    gains = np.empty(len(ranked) + 1)
     gains[0] = base
-    gains[1:] = optional[::-1][: total - floor]
+    gains[1:] = ranked
     np.add.accumulate(gains, out=gains)
     return np.divide(gains, seconds, out=gains)
+
+
+def search_matrix(expected: Floats, view: Priced, options: SearchOptions) -> int:
+    """Return `best_budget` for expected survivals given as float64 ``[R, gamma]``, in any state of repair.
+
+    Values at positions a row does not have are left out: no prior or stale value may count drafts that do not
+    exist. The first ``min_len`` drafts of every row form the floor.
+    """
+    exists = np.arange(expected.shape[1]) < view.available[:, None]
+    floor = exists[:, : options.min_len]
+    base = float(view.rows + expected[:, : options.min_len][floor].sum())
+    ranked = np.sort(expected[:, options.min_len :][exists[:, options.min_len :]])[::-1]
+    return best_budget(ranked, view, options, base)
 
 
 def _landing(view: Priced, floor: int, total: int, allowed: tuple[int, ...]) -> Bools:

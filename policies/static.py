@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .interface import Ints, Policy, Safety, View
+from .arrays import Ints
+from .interface import Policy, Safety, View
 from .parameters import at_least
 
 

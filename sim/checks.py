@@ -10,6 +10,7 @@ import numpy as np
 from ..policies import Ints, Policy, PolicyError
 
 _FEW = 32
+_INT64 = np.dtype(np.int64)
 
 
 def policy_name(policy: Policy) -> str:
@@ -35,7 +36,7 @@ def check_lengths(lengths: Any, available: Ints, policy: Policy, step: int, requ
         verified = int(lengths.sum())
     if not fits:
         raise PolicyError(_out_of_bounds(lengths, available, policy, step, requests))
-    return (lengths if lengths.dtype == np.int64 else lengths.astype(np.int64)), verified
+    return (lengths if lengths.dtype is _INT64 else lengths.astype(np.int64)), verified
 
 
 def _out_of_bounds(lengths: Ints, available: Ints, policy: Policy, step: int, requests: Ints) -> str:

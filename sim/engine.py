@@ -13,14 +13,19 @@ import numpy as np
 import polars as pl
 import simpy
 
-from ..policies import Ints, Lagged, PolicyError, View, total
-from .batch import Batch, Drafted, Left, NoDrafts
+from ..policies import Ints, PolicyError, View, total
+from .array_rows import ArrayRows
 from .checks import check_lengths, policy_name
 from .cohort import make_cohort
 from .history import History
+from .list_rows import ListRows
 from .noise import StepNoise
 from .records import RequestLog, RowLog, StepLog
+from .rows import Drafted, Left, NoDrafts, Rows
 from .scenario import Prefill, Result, Scenario
+
+FEW = 16
+"""Closed loops of fewer rows, and every open loop, keep their rows in lists."""
 
 __all__ = ["Prefill", "Result", "Scenario", "run"]
 
@@ -52,7 +57,8 @@ class _Run:
         self.scenario = scenario
         self.env = simpy.Environment()
         drafts = scenario.drafts if scenario.policy.drafts else NoDrafts()
-        self.batch = Batch(drafts, scenario.requests, scenario.concurrency)
+        few = scenario.mode == "open" or scenario.concurrency < FEW
+        self.batch: Rows = (ListRows if few else ArrayRows)(drafts, scenario.requests, scenario.concurrency)
         self.history = History(scenario.policy.lag or 0)
         self.steps = StepLog()
         self.finished = RequestLog()
@@ -185,19 +191,18 @@ class _Run:
     def _plan(self, step: int, drafted: Drafted) -> _Planned:
         """Ask the policy for lengths and price the step."""
         batch, cost, policy = self.batch, self.scenario.cost, self.scenario.policy
-        context = batch.context_tokens
-        context_seconds = cost.context_seconds(batch.rows, total(context)) if self.has_context else 0.0
+        context_seconds = cost.context_seconds(batch.rows, total(batch.context())) if self.has_context else 0.0
         view = View(
             step,
             batch.requests,
-            drafted.confidence,
-            drafted.survival,
-            drafted.available,
+            drafted.generation,
+            batch.available,
             self.planning,
-            self.history.lagged(batch.order, drafted.survival.shape[1]),
-            context_tokens=context,
+            self.history.lagged(batch.order, batch.gamma),
+            drafted=batch.drafted,
+            context=batch.context,
             context_seconds=context_seconds,
-            outcomes=drafted.outcomes if policy.needs_outcomes else None,
+            outcomes=np.array(drafted.outcomes, np.int64) if policy.needs_outcomes else None,
             coin=self.noise.coin(step),
         )
         try:
@@ -206,12 +211,11 @@ class _Run:
             what = str(error) if isinstance(error, PolicyError) else f"{type(error).__name__}: {error}"
             where = f"policy `{policy_name(policy)}` failed at step {step} ({batch.rows} rows)"
             raise PolicyError(f"{where}: {what}") from error
-        lengths, verified = check_lengths(lengths, drafted.available, policy, step, batch.requests)
-        self.history.add(batch.order, Lagged(drafted.survival, drafted.confidence, batch.known, batch.all_draft))
+        lengths, verified = check_lengths(lengths, batch.available, policy, step, batch.requests)
+        self.history.add(batch.order, drafted.generation)
         seconds = float(cost.table(batch.rows)[batch.rows + verified]) + context_seconds
-        return _Planned(
-            self.env.now, lengths, verified, seconds * self.noise.factor(step) + self.stall_seconds, context_seconds
-        )
+        seconds = seconds * self.noise.factor(step) + self.stall_seconds
+        return _Planned(self.env.now, lengths, verified, seconds, context_seconds)
 
     def _commit(self, step: int, planned: _Planned, drafted: Drafted) -> None:
         """Emit tokens at the end of the step, record it, and let finished rows leave."""
@@ -246,11 +250,11 @@ class _Run:
         log.add(
             step=np.full(self.batch.rows, step),
             request=self.batch.requests,
-            available=drafted.available,
+            available=self.batch.available,
             verified=planned.lengths,
             accepted=accepted,
             emitted=emitted,
-            acceptable=drafted.outcomes,
+            acceptable=np.array(drafted.outcomes, np.int64),
         )
 
     def _leave(self, left: Left, steps_until: int) -> None:

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from specsched.policies import LaggedBudget, LaggedView, Policy, PolicyError, build_policy
+from specsched.policies import Generation, LaggedBudget, LaggedView, Policy, PolicyError, build_policy
+from specsched.policies.admission import admit
 from specsched.policies.greedy_early_stop import early_stop
-from specsched.policies.search import SearchOptions, best_budget
+from specsched.policies.search import SearchOptions, best_budget, search_matrix
 
 from .worlds import Floats, Ints, TableCost, ragged_batches, staircase, view
 
@@ -81,17 +82,32 @@ def test_best_budget_is_the_lowest_argmax(batch: tuple[Floats, Ints, TableCost])
     confidence, available, cost = batch
     seen = view(confidence, cost, available=available)
     scores = [theta(seen.survival, seen.rows, cost, budget) for budget in range(seen.drafted + 1)]
-    assert best_budget(seen.survival, seen, SearchOptions()) == int(np.argmax(scores))
+    assert search_matrix(seen.survival, seen, SearchOptions()) == int(np.argmax(scores))
 
 
-def test_short_and_long_searches_agree_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(200):
-        seen = view(rng.random((6, 5)), TableCost(1.0 + np.sort(rng.random(40))))
-        monkeypatch.setattr("specsched.policies.search._FEW", 0)
-        long = best_budget(seen.survival, seen, SearchOptions())
-        monkeypatch.setattr("specsched.policies.search._FEW", 1000)
-        assert best_budget(seen.survival, seen, SearchOptions()) == long
+@given(ragged_batches())
+@settings(max_examples=200, deadline=None)
+def test_lists_and_arrays_decide_alike(batch: tuple[Floats, Ints, TableCost]) -> None:
+    """A generation given as lists and as arrays ranks, searches and admits to the same bits."""
+    confidence, available, cost = batch
+    seen = view(confidence, cost, available=available)
+    arrays = seen.generation
+    lists = Generation.of_rows(
+        [(arrays.confidence, row) for row in range(len(confidence))],
+        arrays.survival.tolist(),
+        confidence.shape[1],
+        arrays.known,
+        arrays.complete,
+    )
+    assert list(lists.ranked) == list(arrays.ranked)
+    assert (lists.survival == arrays.survival).all()
+    assert (lists.confidence == arrays.confidence).all()
+    ranked = (lists.ranked[: seen.drafted], arrays.ranked[: seen.drafted])
+    budgets = [best_budget(each, seen, SearchOptions(min_gain=0.01)) for each in ranked]
+    assert budgets[0] == budgets[1]
+    for budget in {*budgets, seen.drafted // 2, seen.drafted // 3}:
+        lengths = [admit(each, available, budget).tolist() for each in (lists, arrays)]
+        assert lengths[0] == lengths[1]
 
 
 def test_async_takes_its_budget_from_the_past_and_its_split_from_the_present() -> None:

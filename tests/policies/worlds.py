@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
-from specsched.policies import Lagged, View
+from specsched.policies import Generation, View
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -53,12 +53,11 @@ def view(
     if lagged is not None:
         seen = np.ones(rows, np.bool_) if known is None else np.asarray(known, np.bool_)
         survival = np.where(seen[:, None], np.asarray(lagged, np.float64), 0.0)
-        past = Lagged(survival, survival, seen, bool(seen.all()))
+        past = Generation(survival, survival, seen, bool(seen.all()))
     return View(
         step,
         np.arange(rows) if requests is None else np.asarray(requests, np.int64),
-        c,
-        np.multiply.accumulate(c, axis=1),
+        Generation(c, np.multiply.accumulate(c, axis=1), has > 0, bool((has > 0).all())),
         has,
         cost or TableCost(np.linspace(1.0, 2.0, rows * (gamma + 1) + 1)),
         past,

@@ -1,25 +1,16 @@
-"""The running rows as columns, and the window of drafts each row is walking through.
-
-This is the seam of the step loop: everything that touches a row is here, as whole-column NumPy operations whose
-number does not depend on the batch. A compiled loop would replace this file and nothing else.
-"""
+"""Many rows: columns of NumPy arrays, so that the number of calls a step does not depend on the batch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import IntEnum
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ..policies import Floats, Ints, total
+from ..policies import Generation, Ints
 from .drafts import DraftModel
 from .requests import Requests
-
-WINDOW = 128
-"""Block starts of a row whose drafts are held at once."""
-_FEW = 32
+from .rows import WINDOW, Committed, Drafted, Left, load_blocks
 
 
 class _Field(IntEnum):
@@ -40,49 +31,8 @@ class _Field(IntEnum):
     AT = 12  # where in the arena the current block lies
 
 
-class Drafted(NamedTuple):
-    """This generation's drafts of every row."""
-
-    confidence: Floats
-    survival: Floats
-    outcomes: Ints
-    available: Ints
-
-
-class Committed(NamedTuple):
-    """Totals of a step: drafts accepted, tokens emitted, drafts that verifying everything would have accepted."""
-
-    accepted: int
-    emitted: int
-    acceptable: int
-
-
-class Left(NamedTuple):
-    """A row that finished: its admission number, request, entry, counts and steps."""
-
-    order: int
-    request: int
-    entry: int
-    joined: int
-    verified: int
-    accepted: int
-
-
-class NoDrafts:
-    """The draft model of a policy that does not draft: blocks of no tokens."""
-
-    gamma = 0
-
-    def check(self, domains: Iterable[str]) -> None:
-        """Accept every domain."""
-
-    def blocks(self, request: int, domain: str, start: int, count: int) -> tuple[Floats, Ints]:
-        """Return empty blocks."""
-        return np.zeros((count, 0)), np.zeros(count, np.int64)
-
-
-class Batch:
-    """Rows that decode together, in order of admission."""
+class ArrayRows:
+    """See `Rows`."""
 
     def __init__(self, drafts: DraftModel, requests: Requests, capacity: int) -> None:
         self._drafts = drafts
@@ -123,19 +73,18 @@ class Batch:
         """Renew what depends on which rows draft."""
         self.available = self._drafting * self.gamma
         self.available.flags.writeable = False
-        self.known = self._drafting > 0
-        self.drafting_rows = total(self._drafting)
+        self._known = self._drafting > 0
+        self.drafting_rows = int(self._drafting.sum())
         self.drafted = self.drafting_rows * self.gamma
-        self.all_draft = self._fresh == 0
+        self._all_draft = self._fresh == 0
 
-    @property
-    def context_tokens(self) -> Ints:
-        """Prompt and emitted tokens of each row, int64 ``[R]``."""
+    def context(self) -> Ints:
+        """See `Rows.context`."""
         context: Ints = self._at + self._shift
         return context
 
     def join(self, order: int, request: int, entry: int, step: int) -> None:
-        """Admit a request behind the running rows; it has no drafts in its first step."""
+        """See `Rows.join`."""
         row = self.rows
         self._columns[:, row] = 0
         column = self._columns[:, row]
@@ -149,7 +98,7 @@ class Batch:
         self._load(row, 1, int(self._requests.output_tokens[entry]) - 1)
 
     def joined(self) -> None:
-        """Make the rows admitted since the last step part of the batch."""
+        """See `Rows.joined`."""
         self._slice()
 
     def _load(self, row: int, start: int, remaining: int) -> None:
@@ -158,11 +107,10 @@ class Batch:
         entry = int(column[_Field.ENTRY])
         count = min(WINDOW, remaining)
         first = 1 + int(column[_Field.SLOT]) * WINDOW
-        domain = self._requests.domains[int(self._requests.domain[entry])]
-        confidence, outcomes = self._drafts.blocks(int(column[_Field.REQUEST]), domain, start, count)
-        self._confidence[first : first + count] = confidence
-        np.multiply.accumulate(confidence, axis=1, out=self._survival[first : first + count])
-        self._outcomes[first : first + count] = outcomes
+        blocks = load_blocks(self._drafts, self._requests, int(column[_Field.REQUEST]), entry, start, count)
+        self._confidence[first : first + count] = blocks.confidence
+        self._survival[first : first + count] = blocks.survival
+        self._outcomes[first : first + count] = blocks.outcomes
         column[_Field.AT] = first
         column[_Field.LIMIT] = first + count
         column[_Field.END] = first + remaining
@@ -170,17 +118,13 @@ class Batch:
         column[_Field.SHIFT] = int(self._requests.prompt_tokens[entry]) - (first - start)
 
     def draft(self) -> Drafted:
-        """Return this generation's drafts."""
-        at = self._at if self.all_draft else self._at * self._drafting
-        return Drafted(
-            self._confidence.take(at, axis=0),
-            self._survival.take(at, axis=0),
-            self._outcomes.take(at),
-            self.available,
-        )
+        """See `Rows.draft`."""
+        at = self._at if self._all_draft else self._at * self._drafting
+        confidence, survival = self._confidence.take(at, axis=0), self._survival.take(at, axis=0)
+        return Drafted(Generation(confidence, survival, self._known, self._all_draft), self._outcomes.take(at))
 
-    def commit(self, lengths: Ints, outcomes: Ints) -> Committed:
-        """Verify ``lengths`` drafts of each row and emit what is accepted, cut at the end of the output."""
+    def commit(self, lengths: Ints, outcomes: list[int] | Ints) -> Committed:
+        """See `Rows.commit`."""
         self._verified[:] = lengths
         self._acceptable[:] = outcomes
         np.minimum(lengths, outcomes, out=self._accepted)
@@ -188,18 +132,15 @@ class Batch:
         if not self._safe_steps:
             np.minimum(self._emitted, self._end - self._at, out=self._emitted)
         self._growing += self._growth
-        if self.rows < _FEW:
-            _, accepted, emitted, acceptable = map(sum, self._scratch.tolist())
-        else:
-            _, accepted, emitted, acceptable = self._scratch.sum(axis=1).tolist()
+        _, accepted, emitted, acceptable = self._scratch.sum(axis=1).tolist()
         return Committed(accepted, emitted, acceptable)
 
     def row_commits(self) -> tuple[Ints, Ints]:
-        """Return copies of the last step's accepted and emitted tokens by row."""
+        """See `Rows.row_commits`."""
         return self._accepted.copy(), self._emitted.copy()
 
     def advance(self) -> list[Left]:
-        """Let new rows start to draft, load windows that ran out, and remove rows whose output is complete."""
+        """See `Rows.advance`."""
         if self._fresh:
             self._drafting[:] = 1
             self._fresh = 0

@@ -1,0 +1,198 @@
+"""The latent draft model: outcomes and confidences that match a published drafter, with difficulty in the text.
+
+A draft of request i at text position t, drafted at depth j, is accepted with probability
+``q[i, t, j] = sigmoid(m[domain, j] + offset of i + ease of t)`` and iff ``u[i, t] < q[i, t, j]``. Offset, ease and
+``u`` are keyed by (seed, request, position) alone, so two policies, two block lengths, even two drafters meet the
+same text; only the noise of a confidence is keyed by the depth too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .acceptance import AcceptanceProfile, DomainAcceptance
+from .draft_error import DraftError, unknown
+from .hashing import Words, key, normals, uniforms, weyl, words
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Confidence = Literal["sts", "raw"]
+
+_TEXT, _REQUEST, _NOISE = 1, 2, 3
+_DEPTHS = 256
+"""Noise of (t, j) has counter ``t * _DEPTHS + j``."""
+
+
+class TextParts(NamedTuple):
+    """Raw material of a stretch of text: logits of ``u`` and the two standard normals of `Text.ease`, per token."""
+
+    logit_u: Floats
+    fast: Floats
+    slow: Floats
+
+
+class _Grid(NamedTuple):
+    """Index arithmetic of ``count`` consecutive blocks, the same wherever they start."""
+
+    place: Ints
+    noise: Words
+    text: Words
+    accepted: npt.NDArray[np.bool_]
+
+
+class _Levels(NamedTuple):
+    """What a domain adds at each depth: to the logit of ``q``, and to the logit of the confidence."""
+
+    acceptance: Floats
+    confidence: Floats
+
+
+class LatentDrafts:
+    """Drafts of a named drafter.
+
+    Attributes:
+        gamma: drafts in a block.
+        profile: the drafter.
+    """
+
+    def __init__(
+        self,
+        profile: AcceptanceProfile,
+        seed: int,
+        gamma: int | None = None,
+        confidence: Confidence = "sts",
+        confidence_temperature: float = 1.0,
+    ) -> None:
+        """Prepare the tables of every domain.
+
+        Args:
+            profile: the drafter.
+            seed: of the text; arms that share it decode the same text.
+            gamma: drafts in a block, 1 to the profile's positions; None takes them all.
+            confidence: ``raw`` as the confidence head gives it, ``sts`` after sequential temperature scaling.
+            confidence_temperature: divides the logits of all confidences: under 1 they are too extreme, over 1 too
+                timid, in the same order.
+
+        Raises:
+            DraftError: if a parameter is out of range.
+        """
+        self.profile = profile
+        self.gamma = _gamma(profile, gamma)
+        self._seed = seed
+        self._text = profile.text
+        temperature = _temperatures(profile, confidence, confidence_temperature)[: self.gamma]
+        self._scale = profile.view.scale / temperature
+        self._noise = profile.view.noise / temperature
+        self._bias = profile.view.bias / temperature
+        self._levels = {name: self._level(domain) for name, domain in profile.domains.items()}
+        self._grids: dict[int, _Grid] = {}
+
+    def check(self, domains: Iterable[str]) -> None:
+        """Raise DraftError for a domain the drafter has no figures for; the message lists those it has."""
+        for domain in domains:
+            if domain not in self._levels:
+                raise unknown(f"domain of drafter `{self.profile.name}`,", domain, self._levels)
+
+    def blocks(self, request: int, domain: str, start: int, count: int) -> tuple[Floats, Ints]:
+        """Return the ``count`` blocks that start at output index ``start`` and after.
+
+        Returns:
+            float64 ``[count, gamma]``, conditional confidences, and int64 ``[count]``, leading drafts that the
+            target would accept.
+
+        Raises:
+            DraftError: for an unknown domain.
+        """
+        levels = self._levels.get(domain)
+        if levels is None:
+            self.check((domain,))
+            raise AssertionError  # pragma: no cover - check raised
+        grid = self._grids.get(count) or self._grid(count)
+        seed = self._seed
+        parts = text_parts(seed, request, start + 1, grid.text, self._text.window)
+        ease = self._text.ease(parts.fast, parts.slow)
+        ease += request_offset(seed, request, self._text.request_sd)
+        # u < sigmoid(m + ease) iff logit(u) - ease < m: the left side belongs to the text alone.
+        np.less((parts.logit_u - ease).take(grid.place), levels.acceptance, out=grid.accepted[:, :-1])
+        accepted = grid.accepted.argmin(axis=1)
+        logits = ease.take(grid.place)
+        logits *= self._scale
+        logits += levels.confidence
+        noise = normals(words(key(seed, _NOISE, request), grid.noise, (start + 1) * _DEPTHS))
+        noise *= self._noise
+        logits += noise
+        np.negative(logits, out=logits)
+        np.exp(logits, out=logits)
+        logits += 1.0
+        return np.reciprocal(logits, out=logits), accepted
+
+    def _level(self, domain: DomainAcceptance) -> _Levels:
+        acceptance = np.array(domain.level[: self.gamma])
+        return _Levels(acceptance, acceptance * self._scale + self._bias)
+
+    def _grid(self, count: int) -> _Grid:
+        """Return the index arithmetic of ``count`` blocks; position and depth are counted from the first draft."""
+        depth = np.arange(self.gamma)
+        place = np.arange(count)[:, None] + depth
+        accepted = np.zeros((count, self.gamma + 1), np.bool_)  # a last column that is never accepted ends every run
+        grid = _Grid(
+            place, weyl(place * _DEPTHS + depth + 1), text_steps(count + self.gamma - 1, self._text.window), accepted
+        )
+        self._grids[count] = grid
+        return grid
+
+
+def text_steps(tokens: int, window: int) -> Words:
+    """Return the steps of `text_parts` for a stretch of ``tokens``."""
+    return weyl(np.arange(tokens + window - 1))
+
+
+def text_parts(seed: int, request: int, first: int, steps: Words, window: int) -> TextParts:
+    """Return the raw material of a request's text from position ``first`` on, as far as ``steps`` (`text_steps`) reach.
+
+    The slow part is a moving average of ``window`` normals, this token's and earlier ones', scaled to variance 1.
+    """
+    # The window reaches back before the first token: counters are shifted so that they stay positive.
+    word = words(key(seed, _TEXT, request), steps, first)
+    slow = normals(word, 1)
+    width = 1
+    while width < window:
+        slow = slow[width:] + slow[:-width]
+        width *= 2
+    slow *= 1.0 / math.sqrt(window)
+    own = word[window - 1 :]
+    u = uniforms(own)
+    return TextParts(np.log(u) - np.log1p(-u), normals(own, 0), slow)
+
+
+def request_offset(seed: int, request: int, request_sd: float) -> float:
+    """Return what a request adds to the logit of every acceptance."""
+    return request_sd * float(normals(np.array([key(seed, _REQUEST, request)], np.uint64))[0])
+
+
+def _gamma(profile: AcceptanceProfile, gamma: int | None) -> int:
+    if gamma is None:
+        return profile.positions
+    if not 1 <= gamma <= profile.positions:
+        raise DraftError(
+            f"`gamma` must be within 1..{profile.positions} for drafter `{profile.name}`, got {gamma}; there are no"
+            " published figures for deeper positions"
+        )
+    return gamma
+
+
+def _temperatures(profile: AcceptanceProfile, confidence: Confidence, extra: float) -> Floats:
+    """Return what divides the logit of a raw confidence at each position."""
+    if confidence not in ("sts", "raw"):
+        raise unknown("`confidence`", confidence, ("sts", "raw"))
+    if not 0.1 <= extra <= 10.0:
+        raise DraftError(
+            f"`confidence_temperature` must be within 0.1..10, got {extra}; 1 leaves confidences as they are"
+        )
+    fitted = profile.temperatures if confidence == "sts" else (1.0,) * profile.positions
+    return np.array(fitted) * extra
