@@ -142,6 +142,7 @@ class LatentDrafts(Section):
     profile: str
     gamma: Count | None = None
     confidence: Literal["sts", "raw"] = "sts"
+    confidence_temperature: Annotated[float, Field(ge=0.1, le=10)] = 1.0
 
 
 class ConstantDrafts(Section):
