@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from specsched.policies import LaggedBudget, LaggedView, Policy, build_policy
 from specsched.sim.cost import StepCost
 from specsched.sim.drafts import make_draft_model
@@ -70,7 +69,7 @@ def main() -> None:
     for name, policy in (("async_topk lag 2", shipped), ("user's policy, public view", Outsider())):
         best, median, steps = timed(scenario(policy, requests, mode="open", concurrency=256), options.repeats)
         print(
-            f"{name:28s} {len(requests) / best:7.0f} requests/s best, {len(requests) / median:7.0f} median, {steps} steps"
+            f"{name:26s} {len(requests) / best:7.0f} requests/s best, {len(requests) / median:.0f} median, {steps} steps"
         )
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
     for rows in (16, 64, 256):
