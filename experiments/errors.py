@@ -27,4 +27,4 @@ def known_errors() -> tuple[type[Exception], ...]:
     from ..sim.requests import SimulationError
     from ..traces import TraceError
 
-    return (ConfigError, TraceError, PolicyError, ProfileError, DraftError, SimulationError)
+    return (ConfigError, TraceError, PolicyError, ProfileError, DraftError, SimulationError, OSError)

@@ -44,7 +44,7 @@ def point_key(whole: Mapping[str, Any], experiment: Experiment, arm: str, load: 
 
 def digest(data: Any) -> str:
     """Return the SHA-256 of ``data`` as JSON with sorted keys."""
-    return hashlib.sha256(json.dumps(data, sort_keys=True, allow_nan=False).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 def file_hashes(experiment: Experiment) -> dict[str, str]:

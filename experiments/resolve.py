@@ -11,13 +11,14 @@ from pydantic import ValidationError
 
 from ..policies.interface import Policy, PolicyError
 from ..policies.registry import POLICIES, build_policy
+from ..sim.drafts import DraftError, make_draft_model
 from ..sim.profile import ProfileError, load_profile
 from ..traces import LENGTH_TABLES
 from .errors import ConfigError
 from .nearest import suggestion
 from .overrides import override, policy_keys, replace
 from .problems import to_config_error
-from .schema import Arm, Experiment, Sla, Workload
+from .schema import Arm, ConstantDrafts, Drafts, Experiment, LatentDrafts, Sla, Workload
 from .yaml_loader import Document, KeyPath, load_document
 
 GENERATED_REQUESTS = 2000
@@ -118,11 +119,31 @@ def _fill(experiment: Experiment, document: Document) -> Experiment:
         hint = suggestion(lengths, LENGTH_TABLES)
         raise document.error(("workload", "lengths"), f"no length table is called {lengths!r}; {hint}")
     filled = {
-        "arms": {name: _with_parameters(arm, name, document) for name, arm in experiment.arms.items()},
+        "arms": {name: _filled_arm(arm, name, document) for name, arm in experiment.arms.items()},
+        "drafts": _filled_drafts(experiment.drafts, ("drafts",), document),
         "workload": _filled_workload(experiment.workload),
         "sla": _filled_sla(experiment, document),
     }
     return experiment.model_copy(update=filled)
+
+
+def _filled_arm(arm: Arm, name: str, document: Document) -> Arm:
+    policy = _with_parameters(arm, name, document)
+    drafts = _filled_drafts(arm.drafts, ("arms", name, "drafts"), document) if arm.drafts else None
+    return arm.model_copy(update={"policy": policy, "drafts": drafts})
+
+
+def _filled_drafts(drafts: Drafts, key: KeyPath, document: Document) -> Drafts:
+    """Write out the drafter's own block length, and that a constant drafter says what is true of it."""
+    try:
+        model = make_draft_model(drafts.model_dump(), seed=0)
+    except DraftError as error:
+        raise document.error(key, str(error)) from None
+    if isinstance(drafts, LatentDrafts):
+        return drafts.model_copy(update={"gamma": model.gamma})
+    if isinstance(drafts, ConstantDrafts) and drafts.confidence is None:
+        return drafts.model_copy(update={"confidence": drafts.acceptance})
+    return drafts
 
 
 def _filled_sla(experiment: Experiment, document: Document) -> Sla:
@@ -154,8 +175,8 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value.model_dump() if hasattr(value, "model_dump") else value for key, value in values.items()}
 
 
-def _with_parameters(arm: Arm, name: str, document: Document) -> Arm:
-    """Return the arm with every parameter of its policy written out.
+def _with_parameters(arm: Arm, name: str, document: Document) -> dict[str, Any]:
+    """Return the arm's policy with every parameter written out.
 
     Raises:
         ConfigError: if the policy cannot be built; points at the parameter that the reason names.
@@ -170,7 +191,7 @@ def _with_parameters(arm: Arm, name: str, document: Document) -> Arm:
     except PolicyError as error:
         guilty = next((key for key in arm.policy if f"`{key}`" in str(error) and key != "kind"), None)
         raise document.error(where if guilty is None else (*where, guilty), str(error)) from None
-    return arm.model_copy(update={"policy": policy_spec(policy, arm.policy)})
+    return policy_spec(policy, arm.policy)
 
 
 def policy_spec(policy: Policy, given: dict[str, Any]) -> dict[str, Any]:
@@ -179,7 +200,7 @@ def policy_spec(policy: Policy, given: dict[str, Any]) -> dict[str, Any]:
     if not dataclasses.is_dataclass(policy):
         return given
     for item in dataclasses.fields(policy):
-        if item.init:
-            value = getattr(policy, item.name)
+        value = getattr(policy, item.name)
+        if item.init and item.name not in given and isinstance(value, str | int | float | tuple | None):
             spec[item.name] = list(value) if isinstance(value, tuple) else value
-    return spec
+    return given | spec

@@ -6,8 +6,10 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -55,7 +57,7 @@ def run_experiment(
     for warning in check_points(experiment):
         errors.print(f"warning: {warning}", markup=False, highlight=False)
     facts: dict[str, Any] = {"config": config, "settings": list(settings), "started": now()}
-    facts["workers"] = workers or os.cpu_count() or 1
+    facts["workers"] = workers or _processors()
     write_run(folder, experiment, whole, status="running", **facts)
     points = _compute(experiment, whole, folder, facts, quiet)
     _report(points, experiment, folder)
@@ -69,9 +71,8 @@ def _compute(
     todo = sweep_points(experiment, whole)
     missing = [point for point in todo if store.load(folder, point, experiment.output.records) is None]
     began, status = time.monotonic(), "failed"
-    _stop_on_signals()
     try:
-        with show_progress(len(missing), quiet, Console(stderr=True)) as advance:
+        with _stop_on_signals(), show_progress(len(missing), quiet, Console(stderr=True)) as advance:
             table = run_points(experiment, todo, folder, facts["workers"], advance)
         store.write_parquet(folder / "points.parquet", table)
         status = "complete"
@@ -107,10 +108,23 @@ def _make_working_directory_importable() -> None:
         sys.path.append(here)
 
 
-def _stop_on_signals() -> None:
+def _processors() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def _stop_on_signals() -> Iterator[None]:
     """Stop cleanly on SIGINT, even where a shell started the command in the background, and on SIGTERM."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python delivers signals to the main thread alone
+        return
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

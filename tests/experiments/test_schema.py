@@ -66,7 +66,7 @@ def test_every_default_is_filled_in(tmp_path: Path) -> None:
             "noise_cv": 0.0,
         },
         "prefill": {"kind": "none"},
-        "drafts": {"kind": "constant", "acceptance": 0.8, "confidence": None, "gamma": 7},
+        "drafts": {"kind": "constant", "acceptance": 0.8, "confidence": 0.8, "gamma": 7},
         "arms": {
             "one": {
                 "policy": {"kind": "static", "k": 1},
@@ -114,6 +114,11 @@ def test_a_resolved_experiment_resolves_to_itself(tmp_path: Path) -> None:
         assert load_experiment(again) == first
 
 
+def test_a_drafter_fills_in_its_block_length(tmp_path: Path) -> None:
+    drafts = load(tmp_path, ("constant, acceptance: 0.8", "latent, profile: dspark-qwen3-4b")).model_dump()["drafts"]
+    assert (drafts["gamma"], drafts["confidence"]) == (7, "sts")
+
+
 def test_whole_loads_are_written_as_such(tmp_path: Path) -> None:
     experiment = load(tmp_path, ("mode: closed", "mode: open"), ("[1, 2]", "[0.5, 2.0]"))
     assert [repr(value) for value in experiment.model_dump()["sweep"]["load"]] == ["0.5", "2"]
@@ -152,6 +157,12 @@ def test_whole_loads_are_written_as_such(tmp_path: Path) -> None:
         ("acceptance: 0.8", "acceptance: 1.5", "x.yaml:4: drafts.acceptance: must be at most 1, got 1.5"),
         ("acceptance: 0.8", "accept: 0.8", "x.yaml:4: drafts.accept: unknown key; did you mean 'acceptance'?"),
         (", acceptance: 0.8", "", "x.yaml:4: drafts.acceptance: is required and missing"),
+        ("constant, acceptance: 0.8", "latent, profile: no", "x.yaml:4: drafts: unknown drafter profile `no`; it must"),
+        (
+            "constant, acceptance: 0.8",
+            "latent, profile: mtp-1, gamma: 9",
+            "x.yaml:4: drafts: `gamma` must be within",
+        ),
         ("kind: constant, ", "", "x.yaml:4: drafts.kind: must be one of latent, constant, recorded; it is missing"),
         ("kind: constant", "kind: const", "x.yaml:4: drafts.kind: must be one of .*; got 'const'"),
         ("{kind: constant, acceptance: 0.8}", "some", "x.yaml:4: drafts: must be a mapping, got 'some'"),
