@@ -48,7 +48,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceView:
-    """How a confidence head sees the acceptance probability ``q``: logit c = scale * logit q + bias + noise * normal."""
+    """How a confidence head sees the probability ``q``: logit c = scale * logit q + bias + noise * normal."""
 
     scale: float
     bias: float

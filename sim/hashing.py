@@ -46,7 +46,7 @@ def key(*parts: int) -> int:
     """
     state = _GOLDEN
     for part in parts:
-        state = mix(state + _GOLDEN + part)
+        state = mix(state + _GOLDEN + int(part))
     return state
 
 
@@ -63,7 +63,7 @@ def words(stream: int, steps: Words, first: int = 0) -> Words:
         steps: `weyl` of the counters, any shape.
         first: added to every counter.
     """
-    word = steps + np.uint64((stream + first * _GOLDEN) & _MASK)
+    word = steps + np.uint64((stream + int(first) * _GOLDEN) & _MASK)
     shifted = np.right_shift(word, _SHIFT_30)
     np.bitwise_xor(word, shifted, out=word)
     np.multiply(word, _FIRST_WORD, out=word)

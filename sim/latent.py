@@ -96,7 +96,7 @@ class LatentDrafts:
         """Raise DraftError for a domain the drafter has no figures for; the message lists those it has."""
         for domain in domains:
             if domain not in self._levels:
-                raise unknown(f"domain of drafter `{self.profile.name}`,", domain, self._levels)
+                raise self._unknown(domain)
 
     def blocks(self, request: int, domain: str, start: int, count: int) -> tuple[Floats, Ints]:
         """Return the ``count`` blocks that start at output index ``start`` and after.
@@ -108,10 +108,9 @@ class LatentDrafts:
         Raises:
             DraftError: for an unknown domain.
         """
-        levels = self._levels.get(domain)
-        if levels is None:
-            self.check((domain,))
-            raise AssertionError  # pragma: no cover - check raised
+        if domain not in self._levels:
+            raise self._unknown(domain)
+        levels = self._levels[domain]
         grid = self._grids.get(count) or self._grid(count)
         seed = self._seed
         parts = text_parts(seed, request, start + 1, grid.text, self._text.window)
@@ -130,6 +129,9 @@ class LatentDrafts:
         np.exp(logits, out=logits)
         logits += 1.0
         return np.reciprocal(logits, out=logits), accepted
+
+    def _unknown(self, domain: str) -> DraftError:
+        return unknown(f"domain of drafter `{self.profile.name}`:", domain, self._levels)
 
     def _level(self, domain: DomainAcceptance) -> _Levels:
         acceptance = np.array(domain.level[: self.gamma])
@@ -157,7 +159,6 @@ def text_parts(seed: int, request: int, first: int, steps: Words, window: int) -
 
     The slow part is a moving average of ``window`` normals, this token's and earlier ones', scaled to variance 1.
     """
-    # The window reaches back before the first token: counters are shifted so that they stay positive.
     word = words(key(seed, _TEXT, request), steps, first)
     slow = normals(word, 1)
     width = 1

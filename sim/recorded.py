@@ -114,7 +114,7 @@ class RecordedDrafts:
             ),
             (
                 (code == 1) & ~alive,
-                "`accepted` is true after a rejection; `accepted` presumes the drafts before it, so record false or null there",
+                "`accepted` is true after a rejection; it presumes the drafts before it, so record false or null there",
             ),
         ):
             if bad.any():
