@@ -9,8 +9,6 @@ from typing import Annotated
 
 import typer
 
-from . import cli_profiles, cli_traces
-
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
@@ -20,8 +18,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(cli_traces.app, name="traces")
-app.command("profiles")(cli_profiles.profiles)
+
+# Commands whose modules are imported when they are called take their arguments, --help included, unread.
+_UNREAD = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
 def _print_version(wanted: bool) -> None:
@@ -62,6 +61,24 @@ def run(
     except Interrupted as stopped:
         typer.echo(f"specsched: {stopped}", err=True)
         raise typer.Exit(INTERRUPTED) from None
+
+
+@app.command(context_settings=_UNREAD, add_help_option=False)
+def traces(context: typer.Context) -> None:
+    """Look at request traces and generate synthetic ones."""
+    from . import cli_traces
+
+    cli_traces.app(args=context.args, prog_name="specsched traces")
+
+
+@app.command(context_settings=_UNREAD, add_help_option=False)
+def profiles(context: typer.Context) -> None:
+    """List the step-cost profiles, or show one: its risers as a table and its curve as a figure."""
+    from . import cli_profiles
+
+    alone = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+    alone.command()(cli_profiles.profiles)
+    alone(args=context.args, prog_name="specsched profiles")
 
 
 def main() -> None:

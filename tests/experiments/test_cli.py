@@ -339,10 +339,22 @@ def test_help_and_version(specsched: Command) -> None:
     assert re.fullmatch(r"specsched \d+\.\d+\.\d+\S*\n", specsched("--version")[1])
 
 
-def test_help_starts_without_the_simulator() -> None:
+def test_the_other_commands_take_their_own_options(specsched: Command, tmp_path: Path) -> None:
+    code, out, _ = specsched("traces", "show", "t.csv", "--json")
+    assert (code, json.loads(out)["n"]) == (0, 30)
+    code, out, _ = specsched("profiles", "llama31-8b-h100", "--json", "-o", "figures")
+    assert (code, json.loads(out)["name"]) == (0, "llama31-8b-h100")
+    assert list((tmp_path / "figures").iterdir())
+    assert "Usage: specsched profiles" in specsched("profiles", "--help")[1]
+    assert "Usage: specsched traces" in specsched("traces", "--help")[1]
+    assert "no profile named" in refused(specsched("profiles", "nope"))
+    assert "nope.csv" in refused(specsched("traces", "show", "nope.csv"))
+
+
+def test_help_starts_without_what_computes() -> None:
     code = (
         "import sys, specsched.experiments.cli; "
-        "print([name for name in ('simpy', 'torch', 'optuna', 'hypothesis') if name in sys.modules])"
+        "print([name for name in ('numpy', 'polars', 'simpy', 'matplotlib', 'torch') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
