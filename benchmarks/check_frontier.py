@@ -51,7 +51,9 @@ def run(config: Path, load: float, folder: Path) -> pl.DataFrame:
     """Run one load of an experiment with the installed command and return its points."""
     script = "from specsched.experiments.cli import main; main()"
     command = [sys.executable, "-c", script, "run", str(config), "-o", str(folder), "-q", "--set"]
-    subprocess.run([*command, f"sweep.load=[{load:g}]"], check=True, stdin=subprocess.DEVNULL)
+    subprocess.run(
+        [*command, f"sweep.load=[{load:g}]"], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
     return pl.read_parquet(folder / "points.parquet")
 
 
