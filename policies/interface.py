@@ -57,14 +57,13 @@ class LaggedView:
         context_seconds: the part of the step time that comes from context lengths, which no length changes.
         prefill_tokens: prefill tokens that share the step (0 with a disaggregated prefill).
         cost: the step cost.
-        coin: a uniform in [0, 1) keyed by (seed, step), for policies that want randomness.
     """
 
     __slots__ = (
+        "_coin",
         "_context",
         "_lagged",
         "available",
-        "coin",
         "context_seconds",
         "cost",
         "drafted",
@@ -80,7 +79,7 @@ class LaggedView:
     context_seconds: float
     prefill_tokens: int
     cost: StepCost
-    coin: float
+    _coin: Callable[[int], float] | None
     _lagged: Generation | None
     _context: Callable[[], Ints] | None
 
@@ -93,6 +92,17 @@ class LaggedView:
     def context_tokens(self) -> Ints:
         """Prompt plus emitted tokens of each row, int64 ``[R]``, while ``plan`` runs; zeros where there are none."""
         return self._context() if self._context is not None else np.zeros(len(self.requests), np.int64)
+
+    @property
+    def coin(self) -> float:
+        """A uniform in [0, 1) keyed by (seed, step), for policies that want randomness.
+
+        Raises:
+            PolicyError: if the caller gave none.
+        """
+        if self._coin is None:
+            raise PolicyError("`view.coin` was not given; pass `coin` to the View")
+        return self._coin(self.step)
 
     @property
     def lagged(self) -> Generation:
@@ -138,7 +148,7 @@ class View(LaggedView):
         prefill_tokens: int = 0,
         context_seconds: float = 0.0,
         outcomes: Ints | None = None,
-        coin: float = 0.0,
+        coin: Callable[[int], float] | None = None,
     ) -> None:
         self.step = step
         self.requests = requests
@@ -151,7 +161,7 @@ class View(LaggedView):
         self.prefill_tokens = prefill_tokens
         self.context_seconds = context_seconds
         self.outcomes = outcomes
-        self.coin = coin
+        self._coin = coin
 
     @property
     def confidence(self) -> Floats:
@@ -174,7 +184,7 @@ class View(LaggedView):
         past.context_seconds = self.context_seconds
         past.prefill_tokens = self.prefill_tokens
         past.cost = self.cost
-        past.coin = self.coin
+        past._coin = self._coin
         past._lagged = self._lagged
         return past
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import le
 from typing import Any
 
 import numpy as np
@@ -28,12 +27,13 @@ def check_lengths(lengths: Any, available: Ints, policy: Policy, step: int, requ
     if type(lengths) is not np.ndarray or lengths.dtype.kind not in "iu" or lengths.shape != available.shape:
         raise PolicyError(_wrong_kind(lengths, available, policy, step))
     if len(lengths) < _FEW:
-        values, most = lengths.tolist(), available.tolist()
-        fits = all(map(le, values, most)) and min(values) >= 0
-        verified = sum(values)
+        verified, fits = 0, True
+        for length, most in zip(lengths.tolist(), available.tolist(), strict=True):
+            verified += length
+            fits = fits and 0 <= length <= most
     else:
-        fits = bool((lengths <= available).all() and (lengths >= 0).all())
         verified = int(lengths.sum())
+        fits = bool((lengths <= available).all() and (lengths >= 0).all())
     if not fits:
         raise PolicyError(_out_of_bounds(lengths, available, policy, step, requests))
     return (lengths if lengths.dtype is _INT64 else lengths.astype(np.int64)), verified

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
 import simpy
 
-from ..policies import Ints, PolicyError, View, total
+from ..policies import Generation, Ints, PolicyError, View, total
 from .array_rows import ArrayRows
 from .checks import check_lengths, policy_name
 from .cohort import make_cohort
@@ -21,7 +21,7 @@ from .history import History
 from .list_rows import ListRows
 from .noise import StepNoise
 from .records import RequestLog, RowLog, StepLog
-from .rows import Drafted, Left, NoDrafts, Rows
+from .rows import Left, NoDrafts, Rows
 from .scenario import Prefill, Result, Scenario
 
 FEW = 16
@@ -38,16 +38,6 @@ def run(scenario: Scenario) -> Result:
         PolicyError: if the policy fails or returns lengths that the step cannot execute; names policy, step and row.
     """
     return _Run(scenario).result()
-
-
-class _Planned(NamedTuple):
-    """A step about to run."""
-
-    start: float
-    lengths: Ints
-    verified: int
-    seconds: float
-    context_seconds: float
 
 
 class _Run:
@@ -73,6 +63,7 @@ class _Run:
         self.times: dict[int, tuple[float, float | None, float, float]] = {}
         self.wake = self.env.event()
         self.issued = 0
+        self.over = False
         self.to_come = len(scenario.requests)
         self.cohort = make_cohort(scenario)
         self.slots = simpy.Resource(self.env, scenario.prefill.slots) if scenario.prefill else None
@@ -88,7 +79,7 @@ class _Run:
         self.env.run(until=self.env.process(self._decode()))
         start, end = self.cohort.window
         return Result(
-            steps=self.steps.table(),
+            steps=self.steps.table(self.batch.gamma, self.scenario.cost.padded, self.stall_seconds),
             requests=self._requests_table(),
             rows=self.rows.table() if self.rows else None,
             window_s=(start, end),
@@ -144,27 +135,31 @@ class _Run:
 
     def _decode(self) -> Generator[simpy.Event, None, None]:
         """Run steps while there are rows, wait while there are none."""
-        batch, env = self.batch, self.env
+        batch, env, rows_log = self.batch, self.env, self.rows
         step = 0
-        while True:
-            self._admit(step)
-            if self._over():
-                return
+        while not self.over:
+            if self.waiting:
+                self._admit(step)
+                if self.over:
+                    return
             if not batch.rows:
+                if not (self.closed or self.to_come):
+                    return
                 self.wake = env.event()
                 yield self.wake
                 continue
-            drafted = batch.draft()
-            planned = self._plan(step, drafted)
-            yield env.timeout(planned.seconds)
-            self._commit(step, planned, drafted)
+            begun = env.now
+            generation, outcomes = batch.draft()
+            lengths, verified, seconds, context_seconds = self._plan(step, generation, outcomes)
+            yield env.timeout(seconds)
+            rows, drafting = batch.rows, batch.drafting_rows
+            totals = batch.commit(lengths, outcomes)
+            self.steps.add((begun, seconds, rows, drafting, verified, *totals, context_seconds))
+            if rows_log is not None:
+                self._record_rows(rows_log, step, lengths, outcomes)
             step += 1
-
-    def _over(self) -> bool:
-        """Whether the run has all it needs."""
-        if self.closed:
-            return self.cohort.done
-        return not (self.batch.rows or self.waiting or self.to_come)
+            for left in batch.advance():
+                self._leave(left, step)
 
     def _admit(self, step: int) -> None:
         """Let waiting requests join while there is room."""
@@ -188,73 +183,45 @@ class _Run:
         if joined:
             self.batch.joined()
 
-    def _plan(self, step: int, drafted: Drafted) -> _Planned:
-        """Ask the policy for lengths and price the step."""
+    def _plan(self, step: int, generation: Generation, outcomes: list[int] | Ints) -> tuple[Ints, int, float, float]:
+        """Ask the policy for lengths; return them, their sum, the step's seconds and its context seconds."""
         batch, cost, policy = self.batch, self.scenario.cost, self.scenario.policy
-        context_seconds = cost.context_seconds(batch.rows, total(batch.context())) if self.has_context else 0.0
+        rows = batch.rows
+        context_seconds = cost.context_seconds(rows, total(batch.context())) if self.has_context else 0.0
         view = View(
             step,
             batch.requests,
-            drafted.generation,
+            generation,
             batch.available,
             self.planning,
             self.history.lagged(batch.order, batch.gamma),
             drafted=batch.drafted,
             context=batch.context,
             context_seconds=context_seconds,
-            outcomes=np.array(drafted.outcomes, np.int64) if policy.needs_outcomes else None,
-            coin=self.noise.coin(step),
+            outcomes=np.array(outcomes, np.int64) if policy.needs_outcomes else None,
+            coin=self.noise.coin,
         )
         try:
             lengths, self.state = policy.plan(view, self.state)
         except Exception as error:
             what = str(error) if isinstance(error, PolicyError) else f"{type(error).__name__}: {error}"
-            where = f"policy `{policy_name(policy)}` failed at step {step} ({batch.rows} rows)"
-            raise PolicyError(f"{where}: {what}") from error
+            raise PolicyError(f"policy `{policy_name(policy)}` failed at step {step} ({rows} rows): {what}") from error
         lengths, verified = check_lengths(lengths, batch.available, policy, step, batch.requests)
-        self.history.add(batch.order, drafted.generation)
-        seconds = float(cost.table(batch.rows)[batch.rows + verified]) + context_seconds
-        seconds = seconds * self.noise.factor(step) + self.stall_seconds
-        return _Planned(self.env.now, lengths, verified, seconds, context_seconds)
+        self.history.add(batch.order, generation)
+        seconds = float(cost.table(rows)[rows + verified]) + context_seconds
+        return lengths, verified, seconds * self.noise.factor(step) + self.stall_seconds, context_seconds
 
-    def _commit(self, step: int, planned: _Planned, drafted: Drafted) -> None:
-        """Emit tokens at the end of the step, record it, and let finished rows leave."""
-        batch = self.batch
-        accepted, emitted, acceptable = batch.commit(planned.lengths, drafted.outcomes)
-        tokens = batch.rows + planned.verified
-        self.steps.add(
-            (
-                planned.start,
-                planned.seconds,
-                batch.rows,
-                batch.drafting_rows,
-                batch.drafted,
-                planned.verified,
-                accepted,
-                emitted,
-                acceptable,
-                tokens,
-                self.scenario.cost.padded(tokens),
-                planned.context_seconds,
-                self.stall_seconds,
-            )
-        )
-        if self.rows is not None:
-            self._record_rows(self.rows, step, planned, drafted)
-        for left in batch.advance():
-            self._leave(left, step + 1)
-
-    def _record_rows(self, log: RowLog, step: int, planned: _Planned, drafted: Drafted) -> None:
+    def _record_rows(self, log: RowLog, step: int, lengths: Ints, outcomes: list[int] | Ints) -> None:
         """Keep what each row of the step did."""
         accepted, emitted = self.batch.row_commits()
         log.add(
             step=np.full(self.batch.rows, step),
             request=self.batch.requests,
             available=self.batch.available,
-            verified=planned.lengths,
+            verified=lengths,
             accepted=accepted,
             emitted=emitted,
-            acceptable=np.array(drafted.outcomes, np.int64),
+            acceptable=np.array(outcomes, np.int64),
         )
 
     def _leave(self, left: Left, steps_until: int) -> None:
@@ -283,5 +250,6 @@ class _Run:
             )
         )
         self.cohort.leave(left.order)
+        self.over = self.closed and self.cohort.done
         if self.closed and self.slots is None:
             self._issue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,6 +11,7 @@ import polars as pl
 from ..policies import Floats, Ints
 
 STEP_COLUMNS = (
+    "step",
     "start_s",
     "step_seconds",
     "rows",
@@ -24,10 +26,20 @@ STEP_COLUMNS = (
     "context_seconds",
     "stall_seconds",
 )
-"""Columns of a step, in the order the engine writes them; ``step`` is added by `StepLog.table`."""
+"""Columns of the step table."""
 
+_LOGGED = (
+    "start_s",
+    "step_seconds",
+    "rows",
+    "drafting_rows",
+    "verified",
+    "accepted",
+    "emitted",
+    "acceptable",
+    "context_seconds",
+)
 _BLOCK = 1 << 16
-_SECONDS = {name for name in STEP_COLUMNS if name.endswith(("_s", "_seconds"))}
 
 
 class StepLog:
@@ -38,24 +50,29 @@ class StepLog:
         self._blocks: list[Floats] = []
 
     def add(self, values: tuple[float, ...]) -> None:
-        """Append a step, its values in the order of `STEP_COLUMNS`."""
+        """Append a step: start, seconds, rows, rows with drafts, verified, accepted, emitted, acceptable, context."""
         self._open.extend(values)
         if len(self._open) >= _BLOCK:
             self._close()
 
     def _close(self) -> None:
-        self._blocks.append(np.array(self._open).reshape(-1, len(STEP_COLUMNS)))
+        self._blocks.append(np.array(self._open).reshape(-1, len(_LOGGED)))
         self._open.clear()
 
-    def table(self) -> pl.DataFrame:
-        """Return the steps as a table."""
+    def table(self, gamma: int, padded: Callable[[int], int], stall_seconds: float) -> pl.DataFrame:
+        """Return the steps as a table of `STEP_COLUMNS`, with what follows from what was logged."""
         self._close()
         data = np.concatenate(self._blocks)
         columns: dict[str, Floats | Ints] = {"step": np.arange(len(data))}
-        for index, name in enumerate(STEP_COLUMNS):
+        for index, name in enumerate(_LOGGED):
             values = data[:, index].copy()
-            columns[name] = values if name in _SECONDS else values.astype(np.int64)
-        return pl.DataFrame(columns)
+            columns[name] = values if name.endswith(("_s", "_seconds")) else values.astype(np.int64)
+        tokens = columns["rows"] + columns["verified"]
+        columns["drafted"] = columns["drafting_rows"] * gamma
+        columns["batch_tokens"] = tokens
+        columns["executed_tokens"] = np.array([padded(size) for size in tokens.tolist()], np.int64)
+        columns["stall_seconds"] = np.full(len(data), stall_seconds)
+        return pl.DataFrame({name: columns[name] for name in STEP_COLUMNS})
 
 
 @dataclass
