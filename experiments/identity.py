@@ -96,7 +96,7 @@ def source_hash() -> str:
 
 
 def _is_source(file: Path) -> bool:
-    return file.is_file() and "__pycache__" not in file.parts and file.suffix != ".pyc"
+    return file.is_file() and file.suffix != ".pyc" and not file.name.startswith(".")
 
 
 def _user_code(experiment: Experiment) -> dict[str, str]:

@@ -376,3 +376,31 @@ def test_the_smallest_file_of_the_documentation_is_an_experiment(specsched: Comm
     (tmp_path / "y.yaml").write_text(example)
     short = ("--set", "workload={lengths: {prompt: 9, output: 9}, cohort: 200}", "--seed", "0", "--workers", "1", "-q")
     assert specsched("run", "y.yaml", *short)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "figure", "settings"),
+    [
+        ("frontier", "frontier", ["sweep.load=[2]", "workload.cohort=20", "workload.lengths=azure-code"]),
+        ("load_adaptation", "load", ["sweep.load=[2, 4]", "workload.cohort=20", "workload.lengths=azure-code"]),
+        ("trace_replay", "frontier", ["sweep.load=[4]", "workload.path=t.csv"]),
+        ("threshold_sweep", "threshold", ["sweep.load=[2]", "workload.lengths={prompt: 9, output: 20}"]),
+    ],
+)
+def test_every_shipped_experiment_runs(
+    specsched: Command, tmp_path: Path, name: str, figure: str, settings: list[str]
+) -> None:
+    options = [word for setting in settings for word in ("--set", setting)]
+    code, _, errors = specsched("run", name, *options, "--seed", "0", "--workers", "1", "-q")
+    assert (code, errors) == (0, "")
+    folder = tmp_path / "runs" / name
+    assert (folder / f"{figure}.svg").is_file()
+    points = pl.read_parquet(folder / "points.parquet")
+    named = {
+        word for word in ("async", "greedy", "oracle", "static", "mtp-1") if points["arm"].str.contains(word).any()
+    }
+    assert named == {"frontier": {"async", "greedy", "oracle", "static", "mtp-1"}, "threshold_sweep": set()}.get(
+        name, {"async", "static", "mtp-1"}
+    )
+    assert points["regret"].is_null().all() == (name != "frontier")
+    assert points["ttft_p50_s"].is_null().all() == (name != "trace_replay")
