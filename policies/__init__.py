@@ -1,7 +1,7 @@
 """Verification-length policies, their interface, and confidence calibration."""
 
 from .admission import admit_top_k
-from .arrays import Floats, Ints
+from .arrays import Bools, Floats, Ints
 from .generation import Generation
 from .interface import (
     LaggedBudget,
@@ -16,6 +16,7 @@ from .totals import total
 
 __all__ = [
     "POLICIES",
+    "Bools",
     "Floats",
     "Generation",
     "Ints",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -57,6 +57,7 @@ class AsyncTopK(LaggedBudget):
     min_gain: float = 0.0
     align: bool = False
     allowed: tuple[int, ...] | None = None
+    options: SearchOptions = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         at_least(self.kind, "lag", self.lag, 1)
@@ -65,7 +66,7 @@ class AsyncTopK(LaggedBudget):
         object.__setattr__(self, "allowed", as_sizes(self.allowed))
         options = SearchOptions(self.min_len, self.min_gain, self.align, self.allowed)
         options.check(self.kind)
-        self.__dict__["options"] = options
+        object.__setattr__(self, "options", options)
 
     def budget(self, view: LaggedView, state: Memory | None) -> tuple[int, Memory | None]:
         """Return the argmax of Theta over the lagged survivals."""
@@ -73,10 +74,10 @@ class AsyncTopK(LaggedBudget):
         if not self.ema and self.joins == "mean":
             state = self._remember(view, lagged.survival, state or Memory.empty(lagged.survival.shape[1]))
         if lagged.complete and not (self.ema or self.min_len) and view.drafted == lagged.size:
-            return best_budget(lagged.ranked, view, self._options), state
+            return best_budget(lagged.ranked, view, self.options), state
         if lagged.rows is not None and not (self.ema or self.min_len):
             prior = self._prior(lagged.gamma, state).tolist()
-            return best_budget(_ranked_with_joins(lagged, view.available, prior), view, self._options), state
+            return best_budget(_ranked_with_joins(lagged, view.available, prior), view, self.options), state
         expected = lagged.survival
         if self.ema:
             state = state or Memory.empty(expected.shape[1])
@@ -84,12 +85,7 @@ class AsyncTopK(LaggedBudget):
             state = self._remember(view, expected, state)
         if not lagged.complete:
             expected = np.where(lagged.known[:, None], expected, self._prior(expected.shape[1], state))
-        return search_matrix(expected, view, self._options), state
-
-    @property
-    def _options(self) -> SearchOptions:
-        options: SearchOptions = self.__dict__["options"]
-        return options
+        return search_matrix(expected, view, self.options), state
 
     def _smoothed(self, view: LaggedView, state: Memory) -> Floats:
         """Return the lagged survivals averaged with what is remembered of the same requests."""

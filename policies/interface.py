@@ -39,6 +39,10 @@ class StepCost(Protocol):
         """
         ...
 
+    def listed(self, rows: int, first: int, most: int) -> list[float]:
+        """Return ``table(rows)[first : first + most + 1]`` as a list that is shared and must not be changed."""
+        ...
+
     def padded(self, tokens: int) -> int:
         """Return the batch size that is executed (captured or eager) when ``tokens`` are asked for."""
         ...
@@ -72,16 +76,46 @@ class LaggedView:
         "step",
     )
 
-    step: int
-    requests: Ints
-    available: Ints
-    drafted: int
-    context_seconds: float
-    prefill_tokens: int
-    cost: StepCost
-    _coin: Callable[[int], float] | None
-    _lagged: Generation | None
-    _context: Callable[[], Ints] | None
+    def __init__(
+        self,
+        step: int,
+        requests: Ints,
+        available: Ints,
+        drafted: int,
+        cost: StepCost,
+        lagged: Generation | None,
+        context: Callable[[], Ints] | None = None,
+        context_seconds: float = 0.0,
+        coin: Callable[[int], float] | None = None,
+        prefill_tokens: int = 0,
+    ) -> None:
+        self.step = step
+        self.requests = requests
+        self.available = available
+        self.drafted = drafted
+        self.cost = cost
+        self._lagged = lagged
+        self._context = context
+        self.context_seconds = context_seconds
+        self._coin = coin
+        self.prefill_tokens = prefill_tokens
+
+    def with_drafts(self, generation: Generation, outcomes: Ints | None) -> View:
+        """Return the whole view of a policy that may read this step's drafts."""
+        return View(
+            self.step,
+            self.requests,
+            generation,
+            self.available,
+            self.cost,
+            self._lagged,
+            drafted=self.drafted,
+            context=self._context,
+            context_seconds=self.context_seconds,
+            coin=self._coin,
+            prefill_tokens=self.prefill_tokens,
+            outcomes=outcomes,
+        )
 
     @property
     def rows(self) -> int:
@@ -122,6 +156,12 @@ class LaggedView:
         table = self.cost.table(rows)[first : first + most + 1]
         return table + self.context_seconds if self.context_seconds else table
 
+    def seconds_list(self, most: int) -> list[float]:
+        """Return `seconds` as a list, which must not be changed: quicker where few drafts are weighed."""
+        rows = len(self.requests)
+        listed = self.cost.listed(rows, rows + self.prefill_tokens, most)
+        return [each + self.context_seconds for each in listed] if self.context_seconds else listed
+
 
 class View(LaggedView):
     """Everything a policy may read in a step. Arrays are read-only.
@@ -150,18 +190,20 @@ class View(LaggedView):
         outcomes: Ints | None = None,
         coin: Callable[[int], float] | None = None,
     ) -> None:
-        self.step = step
-        self.requests = requests
         self.generation = generation
-        self.available = available
-        self.drafted = total(available) if drafted is None else drafted
-        self.cost = cost
-        self._lagged = lagged
-        self._context = context
-        self.prefill_tokens = prefill_tokens
-        self.context_seconds = context_seconds
         self.outcomes = outcomes
-        self._coin = coin
+        super().__init__(
+            step,
+            requests,
+            available,
+            total(available) if drafted is None else drafted,
+            cost,
+            lagged,
+            context,
+            context_seconds,
+            coin,
+            prefill_tokens,
+        )
 
     @property
     def confidence(self) -> Floats:
@@ -175,18 +217,18 @@ class View(LaggedView):
 
     def past(self) -> LaggedView:
         """Return the view without this step's confidences and outcomes."""
-        past = LaggedView.__new__(LaggedView)
-        past.step = self.step
-        past.requests = self.requests
-        past.available = self.available
-        past.drafted = self.drafted
-        past._context = self._context
-        past.context_seconds = self.context_seconds
-        past.prefill_tokens = self.prefill_tokens
-        past.cost = self.cost
-        past._coin = self._coin
-        past._lagged = self._lagged
-        return past
+        return LaggedView(
+            self.step,
+            self.requests,
+            self.available,
+            self.drafted,
+            self.cost,
+            self._lagged,
+            self._context,
+            self.context_seconds,
+            self._coin,
+            self.prefill_tokens,
+        )
 
 
 class Policy(ABC):
@@ -247,8 +289,9 @@ class LaggedBudget(Policy):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "plan" in cls.__dict__:
-            raise TypeError(f"`{cls.__name__}` overrides `plan`; a LaggedBudget implements `budget` only")
+        for name in ("plan", "plan_past"):
+            if name in cls.__dict__:
+                raise TypeError(f"`{cls.__name__}` overrides `{name}`; a LaggedBudget implements `budget` only")
 
     @abstractmethod
     def budget(self, view: LaggedView, state: Any) -> tuple[int, Any]:
@@ -257,5 +300,10 @@ class LaggedBudget(Policy):
     @final
     def plan(self, view: View, state: Any) -> tuple[Ints, Any]:
         """Admit the top ``K`` of this step's drafts."""
-        budget, state = self.budget(view.past(), state)
-        return admit(view.generation, view.available, budget, self.min_len, view.drafted), state
+        return self.plan_past(view.past(), view.generation, state)
+
+    @final
+    def plan_past(self, past: LaggedView, generation: Generation, state: Any) -> tuple[Ints, Any]:
+        """Do what `plan` does, for a caller that has the two parts of the view apart."""
+        budget, state = self.budget(past, state)
+        return admit(generation, past.available, budget, self.min_len, past.drafted), state

@@ -32,6 +32,10 @@ class Priced(Protocol):
         """Return step seconds by drafts admitted."""
         ...
 
+    def seconds_list(self, most: int) -> list[float]:
+        """Return `seconds` as a list."""
+        ...
+
 
 @dataclass(frozen=True)
 class SearchOptions:
@@ -76,8 +80,13 @@ def best_budget(ranked: list[float] | Floats, view: Priced, options: SearchOptio
     """
     drafted = view.drafted
     floor = drafted - len(ranked)
-    seconds = view.seconds(drafted)[floor:] if floor else view.seconds(drafted)
-    theta = _theta(ranked, float(len(view.available)) if base is None else base, seconds)
+    if base is None:
+        base = float(len(view.available))
+    theta: Floats | list[float]
+    if isinstance(ranked, list) and not floor:
+        theta = list(map(truediv, accumulate(ranked, initial=base), view.seconds_list(drafted)))
+    else:
+        theta = _theta(np.asarray(ranked), base, view.seconds(drafted)[floor:])
     if options.allowed is not None:
         theta = np.where(_landing(view, floor, drafted, options.allowed), theta, -np.inf)
     best = theta.index(max(theta)) if isinstance(theta, list) else int(theta.argmax())
@@ -91,13 +100,11 @@ def best_budget(ranked: list[float] | Floats, view: Priced, options: SearchOptio
     return budget
 
 
-def _theta(ranked: list[float] | Floats, base: float, seconds: Floats) -> Floats | list[float]:
+def _theta(ranked: Floats, base: float, seconds: Floats) -> Floats:
     """Return expected tokens per second by drafts admitted beyond the floor.
 
-    Both forms add in the same order and divide alike, so they agree to the bit.
+    Lists are added in the same order and divided alike, so both forms agree to the bit.
     """
-    if isinstance(ranked, list):
-        return list(map(truediv, accumulate(ranked, initial=base), seconds.tolist()))
     gains = np.empty(len(ranked) + 1)
     gains[0] = base
     gains[1:] = ranked

@@ -15,6 +15,7 @@ from .profile_schema import DraftSamples, FlatProfileWarning, Profile, ProfileEr
 Floats = npt.NDArray[np.float64]
 
 _DEFAULT_MAX_TOKENS = 4096
+_LISTED = 256
 
 
 class StepCost:
@@ -86,6 +87,7 @@ class StepCost:
         self._verify: list[float] = self.verify_table.tolist()
         self._padded: list[int] = curve.executed(tokens).tolist()
         self._tables: dict[int, Floats] = {}
+        self._listed: dict[tuple[int, int, int], list[float]] = {}
         self._check_context_slope()
         if self.is_flat:
             warnings.warn(_flat(profile.name), FlatProfileWarning, stacklevel=2)
@@ -147,6 +149,19 @@ class StepCost:
             table.flags.writeable = False
             self._tables[rows] = table
         return table
+
+    def listed(self, rows: int, first: int, most: int) -> list[float]:
+        """Return ``table(rows)[first : first + most + 1]`` as a list that is shared and must not be changed.
+
+        Few combinations occur in a run, so each is made once; those of long tables are made anew.
+        """
+        key = rows, first, most
+        made = self._listed.get(key)
+        if made is None:
+            made = self.table(rows)[first : first + most + 1].tolist()
+            if most <= _LISTED:
+                self._listed[key] = made
+        return made
 
     def require(self, tokens: int, rows: int) -> None:
         """Check that steps of up to ``tokens`` batch tokens and 1 to ``rows`` rows have a price.

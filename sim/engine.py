@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import simpy
 
-from ..policies import Generation, Ints, PolicyError, View, total
+from ..policies import Generation, Ints, LaggedBudget, LaggedView, PolicyError, total
 from .array_rows import ArrayRows
 from .checks import check_lengths, policy_name
 from .cohort import make_cohort
@@ -188,21 +188,19 @@ class _Run:
         batch, cost, policy = self.batch, self.scenario.cost, self.scenario.policy
         rows = batch.rows
         context_seconds = cost.context_seconds(rows, total(batch.context())) if self.has_context else 0.0
-        view = View(
+        past = LaggedView(
             step,
             batch.requests,
-            generation,
             batch.available,
+            batch.drafted,
             self.planning,
             self.history.lagged(batch.order, batch.gamma),
-            drafted=batch.drafted,
-            context=batch.context,
-            context_seconds=context_seconds,
-            outcomes=np.array(outcomes, np.int64) if policy.needs_outcomes else None,
-            coin=self.noise.coin,
+            batch.context,
+            context_seconds,
+            self.noise.coin,
         )
         try:
-            lengths, self.state = policy.plan(view, self.state)
+            lengths, self.state = self._ask(past, generation, outcomes)
         except Exception as error:
             what = str(error) if isinstance(error, PolicyError) else f"{type(error).__name__}: {error}"
             raise PolicyError(f"policy `{policy_name(policy)}` failed at step {step} ({rows} rows): {what}") from error
@@ -210,6 +208,14 @@ class _Run:
         self.history.add(batch.order, generation)
         seconds = float(cost.table(rows)[rows + verified]) + context_seconds
         return lengths, verified, seconds * self.noise.factor(step) + self.stall_seconds, context_seconds
+
+    def _ask(self, past: LaggedView, generation: Generation, outcomes: list[int] | Ints) -> tuple[Any, Any]:
+        """Return what the policy answers to the step: a safe budget is not even handed this step's drafts."""
+        policy = self.scenario.policy
+        if isinstance(policy, LaggedBudget):
+            return policy.plan_past(past, generation, self.state)
+        known = np.array(outcomes, np.int64) if policy.needs_outcomes else None
+        return policy.plan(past.with_drafts(generation, known), self.state)
 
     def _record_rows(self, log: RowLog, step: int, lengths: Ints, outcomes: list[int] | Ints) -> None:
         """Keep what each row of the step did."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..policies import Floats, Generation, Ints
+from ..policies import Bools, Floats, Generation, Ints
 from .drafts import DraftModel
 from .requests import Requests
 from .rows import WINDOW, Committed, Drafted, Left, load_blocks
@@ -56,6 +56,7 @@ class ListRows:
         self._rows: list[_Row] = []
         self._fresh = 0  # rows at the end of the list that have no drafts yet
         self._safe_steps = 0
+        self._shapes: dict[tuple[int, int], tuple[Bools, Ints]] = {}
         self.rows = 0
         self.joined()
 
@@ -79,10 +80,14 @@ class ListRows:
     def _settle(self) -> None:
         """Renew what depends on which rows draft."""
         self.drafting_rows = self.rows - self._fresh
-        self._known = np.arange(self.rows) < self.drafting_rows
-        self.available = self._known * self.gamma
-        self.available.flags.writeable = False
         self.drafted = self.drafting_rows * self.gamma
+        key = self.rows, self.drafting_rows
+        if key not in self._shapes:
+            known = np.arange(self.rows) < self.drafting_rows
+            available = known * self.gamma
+            available.flags.writeable = False
+            self._shapes[key] = known, available
+        self._known, self.available = self._shapes[key]
 
     def context(self) -> Ints:
         """See `Rows.context`."""
