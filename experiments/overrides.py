@@ -17,7 +17,7 @@ from .yaml_loader import Document, KeyPath, parse_value
 def override(document: Document, settings: Sequence[str]) -> Document:
     """Return a copy of ``document`` in which each ``a.b=value`` of ``settings`` holds; values are YAML 1.2.
 
-    Any key of the schema may be set, whether the file has it or not. Arms must exist; to add one, set ``arms`` whole.
+    Any key of the schema may be set, whether the file has it or not. A new arm is added whole: ``arms.mine={policy: {..}}``.
 
     Raises:
         ConfigError: for a setting without ``=``, a path that does not exist, or a value that is no YAML.
@@ -29,9 +29,16 @@ def override(document: Document, settings: Sequence[str]) -> Document:
             raise ConfigError(f"--set {setting}: write it as key.path=value, such as sweep.load=[1,2]")
         origin = f"--set {dotted.strip()}"
         path = tuple(dotted.strip().split("."))
-        _check(path, changed.data, origin)
-        replace(changed, path, parse_value(text, origin), "--set")
+        value = parse_value(text, origin)
+        if not _adds_an_arm(path, value):
+            _check(path, changed.data, origin)
+        replace(changed, path, value, "--set")
     return changed
+
+
+def _adds_an_arm(path: KeyPath, value: Any) -> bool:
+    """Whether a setting gives a whole arm, which may have any name: ``arms.mine={policy: {..}}``."""
+    return len(path) == 2 and path[0] == "arms" and isinstance(value, Mapping) and "policy" in value
 
 
 def replace(document: Document, path: KeyPath, value: Any, origin: str) -> None:
@@ -84,7 +91,7 @@ def policy_keys(spec: Any) -> list[str] | None:
     if kind not in POLICIES:
         return ["kind"]
     cls: Any = POLICIES[str(kind)]
-    return ["kind", *(field.name for field in dataclasses.fields(cls))]
+    return ["kind", *(field.name for field in dataclasses.fields(cls) if field.init)]
 
 
 def _at(path: KeyPath, data: Any) -> Any:

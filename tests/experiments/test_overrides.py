@@ -144,3 +144,12 @@ def test_what_people_override_works_on_every_shipped_file(name: str, tmp_path: P
     assert experiment.workload.path == str(tmp_path / "t.csv")
     assert experiment.hardware.profile == "llama31-8b-h100"
     assert (experiment.sweep.load, experiment.seeds, experiment.sla.anchors) == ([2.0], [5], [80.0])
+
+
+def test_a_whole_arm_may_be_added(document: Document) -> None:
+    changed = override(document, ["arms.mine={policy: {kind: static, k: 2}}", "arms.mine.policy.k=4"])
+    assert at(changed, "arms.mine") == {"policy": {"kind": "static", "k": 4}}
+    with pytest.raises(ConfigError, match="nearest"):
+        override(document, ["arms.mine.policy={kind: static, k: 2}"])
+    with pytest.raises(ConfigError, match="nearest"):
+        override(document, ["arms.mine=3"])
