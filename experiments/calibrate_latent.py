@@ -24,7 +24,7 @@ import numpy.typing as npt
 from ..policies.calibration import ece, fit_sts
 from ..sim.acceptance import CONFIDENCE_FILE, PUBLISHED_FILE, ConfidenceView, Text, parse_acceptance
 from ..sim.hashing import key, normals, weyl, words
-from ..sim.latent import LatentDrafts, request_offset, text_parts, text_steps
+from ..sim.latent import LatentDrafts, request_offset, text_key, text_parts, text_steps
 from .chain_walk import Rounds, block_table, conditional_acceptance, walk, walk_table
 from .simplex import minimize
 
@@ -157,8 +157,8 @@ def alpaca_conditional(figures: Figures) -> Floats:
 def sample_text(seed: int, requests: int, window: int) -> TextSample:
     """Return the raw material of the texts of requests 0 to ``requests - 1``."""
     steps = text_steps(_OUTPUT + len(_FIGURE_6_POSITIONS) * 2, window)
-    parts = [text_parts(seed, request, 2, steps, window) for request in range(requests)]
-    offset = np.array([[request_offset(seed, request, 1.0)] for request in range(requests)])
+    parts = [text_parts(text_key(seed, request), 2, steps, window) for request in range(requests)]
+    offset = np.array([[request_offset(seed, request)] for request in range(requests)])
     logit_u, fast, slow = (np.stack(column) for column in zip(*parts, strict=True))
     return TextSample(logit_u, fast, slow, offset)
 
@@ -292,7 +292,7 @@ class Figure6:
             return dataclasses.replace(text, spread=spread, skew=skew), dataclasses.replace(view, scale=scale)
 
         def loss(parameters: Floats) -> float:
-            return self.loss(*of(parameters)) if min(parameters) > 0.05 else np.inf
+            return self.loss(*of(parameters)) if min(parameters) > 0.0 else np.inf
 
         found, _ = minimize(loss, (text.spread, text.skew, view.scale), (0.3, 0.3, 0.1), rounds=40)
         return of(found)

@@ -29,7 +29,7 @@ class Text:
     Attributes:
         request_sd: standard deviation of a request's offset, in logits.
         spread: slope of a token's difficulty at its median, in logits a standard deviation.
-        skew: Tukey's g of the difficulty, positive: easy tokens are far easier than hard ones are hard.
+        skew: Tukey's g, positive: easy tokens are far easier than hard ones are hard.
         memory: share of the variance, before the skew, that neighbouring tokens have in common.
         window: tokens over which that part is a moving average, a power of two.
     """
@@ -42,8 +42,11 @@ class Text:
 
     def ease(self, fast: Floats, slow: Floats) -> Floats:
         """Return what a token adds to the logit of its acceptance, from two standard normals."""
-        own, shared = math.sqrt(1.0 - self.memory), math.sqrt(self.memory)
-        return self.spread / self.skew * np.expm1(self.skew * (own * fast + shared * slow))
+        result = fast * (self.skew * math.sqrt(1.0 - self.memory))
+        result += slow * (self.skew * math.sqrt(self.memory))
+        np.expm1(result, out=result)
+        result *= self.spread / self.skew
+        return result
 
 
 @dataclass(frozen=True, slots=True)

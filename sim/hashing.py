@@ -28,6 +28,7 @@ _FIRST_WORD, _SECOND_WORD = np.uint64(_FIRST), np.uint64(_SECOND)
 _CELLS = 1 << 16
 _CELL = np.uint64(_CELLS - 1)
 _HALF = np.uint64(32)
+_FIELDS = tuple(np.uint64(shift) for shift in (0, 16, 32, 48))
 
 
 def mix(value: int) -> int:
@@ -46,8 +47,13 @@ def key(*parts: int) -> int:
     """
     state = _GOLDEN
     for part in parts:
-        state = mix(state + _GOLDEN + int(part))
+        state = extend(state, part)
     return state
+
+
+def extend(state: int, part: int) -> int:
+    """Return the key of a tuple with one integer more: ``extend(key(a, b), c) == key(a, b, c)``."""
+    return mix(state + _GOLDEN + int(part))
 
 
 def weyl(counters: npt.ArrayLike) -> Words:
@@ -81,16 +87,30 @@ def uniforms(word: Words) -> Floats:
     return result
 
 
-def normals(word: Words, field: int = 0) -> Floats:
+def logits(word: Words) -> Floats:
+    """Return ``log(u / (1 - u))`` of the uniforms of the words: standard logistic numbers."""
+    cell = np.right_shift(word, _HALF).astype(np.float64)
+    cell += 0.5
+    result: Floats = cell / (2.0**32 - cell)
+    return np.log(result, out=result)
+
+
+def normals(word: Words, field: int = 3) -> Floats:
     """Return a standard normal for each word.
 
     Args:
         word: uint64, any shape.
         field: which 16 bits of the word are read, 0 (lowest) to 3; different fields are independent.
     """
-    cell = np.right_shift(word, np.uint64(16 * field))
-    np.bitwise_and(cell, _CELL, out=cell)
+    cell = np.right_shift(word, _FIELDS[field])
+    if field < 3:
+        np.bitwise_and(cell, _CELL, out=cell)
     return _quantiles().take(cell.view(np.int64))
+
+
+def normal(word: int) -> float:
+    """Return `normals` of one word given as an integer."""
+    return float(_quantiles()[word >> 48])
 
 
 @functools.cache

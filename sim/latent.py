@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from .acceptance import AcceptanceProfile, DomainAcceptance
 from .draft_error import DraftError, unknown
-from .hashing import Words, key, normals, uniforms, weyl, words
+from .hashing import Words, extend, key, logits, normal, normals, weyl, words
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -83,8 +83,8 @@ class LatentDrafts:
         """
         self.profile = profile
         self.gamma = _gamma(profile, gamma)
-        self._seed = seed
         self._text = profile.text
+        self._text_key, self._request_key, self._noise_key = (key(seed, stream) for stream in (_TEXT, _REQUEST, _NOISE))
         temperature = _temperatures(profile, confidence, confidence_temperature)[: self.gamma]
         self._scale = profile.view.scale / temperature
         self._noise = profile.view.noise / temperature
@@ -112,23 +112,21 @@ class LatentDrafts:
             raise self._unknown(domain)
         levels = self._levels[domain]
         grid = self._grids.get(count) or self._grid(count)
-        seed = self._seed
-        parts = text_parts(seed, request, start + 1, grid.text, self._text.window)
+        parts = text_parts(extend(self._text_key, request), start + 1, grid.text, self._text.window)
         ease = self._text.ease(parts.fast, parts.slow)
-        ease += request_offset(seed, request, self._text.request_sd)
+        ease += self._text.request_sd * normal(extend(self._request_key, request))
         # u < sigmoid(m + ease) iff logit(u) - ease < m: the left side belongs to the text alone.
         np.less((parts.logit_u - ease).take(grid.place), levels.acceptance, out=grid.accepted[:, :-1])
-        accepted = grid.accepted.argmin(axis=1)
-        logits = ease.take(grid.place)
-        logits *= self._scale
-        logits += levels.confidence
-        noise = normals(words(key(seed, _NOISE, request), grid.noise, (start + 1) * _DEPTHS))
+        noise = normals(words(extend(self._noise_key, request), grid.noise, (start + 1) * _DEPTHS))
         noise *= self._noise
-        logits += noise
-        np.negative(logits, out=logits)
-        np.exp(logits, out=logits)
-        logits += 1.0
-        return np.reciprocal(logits, out=logits), accepted
+        confidence = ease.take(grid.place)
+        confidence *= self._scale
+        confidence += levels.confidence
+        confidence += noise
+        np.negative(confidence, out=confidence)
+        np.exp(confidence, out=confidence)
+        confidence += 1.0
+        return np.reciprocal(confidence, out=confidence), grid.accepted.argmin(axis=1)
 
     def _unknown(self, domain: str) -> DraftError:
         return unknown(f"domain of drafter `{self.profile.name}`:", domain, self._levels)
@@ -154,12 +152,18 @@ def text_steps(tokens: int, window: int) -> Words:
     return weyl(np.arange(tokens + window - 1))
 
 
-def text_parts(seed: int, request: int, first: int, steps: Words, window: int) -> TextParts:
+def text_parts(stream: int, first: int, steps: Words, window: int) -> TextParts:
     """Return the raw material of a request's text from position ``first`` on, as far as ``steps`` (`text_steps`) reach.
 
     The slow part is a moving average of ``window`` normals, this token's and earlier ones', scaled to variance 1.
+
+    Args:
+        stream: `text_key` of the request.
+        first: text position of the first token.
+        steps: how far.
+        window: of the moving average, a power of two.
     """
-    word = words(key(seed, _TEXT, request), steps, first)
+    word = words(stream, steps, first)
     slow = normals(word, 1)
     width = 1
     while width < window:
@@ -167,13 +171,17 @@ def text_parts(seed: int, request: int, first: int, steps: Words, window: int) -
         width *= 2
     slow *= 1.0 / math.sqrt(window)
     own = word[window - 1 :]
-    u = uniforms(own)
-    return TextParts(np.log(u) - np.log1p(-u), normals(own, 0), slow)
+    return TextParts(logits(own), normals(own, 0), slow)
 
 
-def request_offset(seed: int, request: int, request_sd: float) -> float:
-    """Return what a request adds to the logit of every acceptance."""
-    return request_sd * float(normals(np.array([key(seed, _REQUEST, request)], np.uint64))[0])
+def text_key(seed: int, request: int) -> int:
+    """Return the key of a request's text."""
+    return key(seed, _TEXT, request)
+
+
+def request_offset(seed: int, request: int) -> float:
+    """Return the standard normal that, times `Text.request_sd`, a request adds to the logit of every acceptance."""
+    return normal(key(seed, _REQUEST, request))
 
 
 def _gamma(profile: AcceptanceProfile, gamma: int | None) -> int:
