@@ -17,7 +17,8 @@ from .yaml_loader import Document, KeyPath, parse_value
 def override(document: Document, settings: Sequence[str]) -> Document:
     """Return a copy of ``document`` in which each ``a.b=value`` of ``settings`` holds; values are YAML 1.2.
 
-    Any key of the schema may be set, whether the file has it or not. A new arm is added whole: ``arms.mine={policy: {..}}``.
+    Any key of the schema may be set, whether the file has it or not. A new arm is added whole, as in
+    ``arms.mine={policy: {kind: static, k: 2}}``.
 
     Raises:
         ConfigError: for a setting without ``=``, a path that does not exist, or a value that is no YAML.
