@@ -82,9 +82,7 @@ def main() -> None:
     policies = {"async_topk lag 2": shipped, "user: guide's example": CountLikely(), "user: numpy argmax": Outsider()}
     for name, policy in policies.items():
         best, median, steps = timed(scenario(policy, requests, mode="open", concurrency=256), options.repeats)
-        print(
-            f"{name:26s} {len(requests) / best:7.0f} requests/s best, {len(requests) / median:.0f} median, {steps} steps"
-        )
+        print(f"{name:24s} {len(requests) / best:7.0f} requests/s, median {len(requests) / median:.0f}; {steps} steps")
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
     for rows in (16, 64, 256):
         best, median, steps = timed(scenario(shipped, requests, concurrency=rows), options.repeats)
