@@ -29,14 +29,18 @@ GENERATED = shutil.ignore_patterns(
     ".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "build", "dist", "runs"
 )
 
+# A command's module is imported when it is called; its own commands are those of the `app` in `cli_<command>`.
 LIST_COMMANDS = """
-import json, typer
+import importlib.util, json, typer
 from specsched.experiments.cli import app
-def leaves(command, path):
-    if not hasattr(command, "commands"):
-        return [path]
-    return [leaf for name, sub in command.commands.items() for leaf in leaves(sub, [*path, name])]
-print(json.dumps(leaves(typer.main.get_command(app), [])))
+def commands(app):
+    found = typer.main.get_command(app)
+    return getattr(found, "commands", {})
+def parts(name):
+    module = f"specsched.experiments.cli_{name}"
+    app = getattr(importlib.import_module(module), "app", None) if importlib.util.find_spec(module) else None
+    return [f"{name} {part}" for part in commands(app)] if app is not None else [name]
+print(json.dumps([part for name in commands(app) for part in parts(name)]))
 """
 
 # One small run of every command; `{shipped}` is where the installed experiment files lie.
@@ -45,6 +49,7 @@ COMMANDS = {
     "run": ["run {shipped}/frontier.yaml -o out --workers 2 -q --set sweep.load=[1] --set seeds=[0,1] " + SHORT],
     "profiles": ["profiles", "profiles vllm-dsv4flash-b300-tp4"],
     "traces show": ["traces show trace.csv"],
+    "traces generate": ["traces generate -o made.csv -n 20 --rate 4", "traces show made.csv"],
 }
 TRACE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:46.6805900,374,44
@@ -183,7 +188,7 @@ def test_help(shipped: Shipped) -> None:
 
 
 def test_every_command_runs(shipped: Shipped) -> None:
-    found = [" ".join(path) for path in json.loads(shipped.python(LIST_COMMANDS))]
+    found = json.loads(shipped.python(LIST_COMMANDS))
     assert sorted(found) == sorted(COMMANDS), "give every command a small run in COMMANDS"
     (shipped.folder / "trace.csv").write_text(TRACE)
     where = shipped.python("import specsched.experiments as e; print(e.__path__[0])").strip()
