@@ -21,7 +21,7 @@ class Generation:
         complete: whether every row is known.
         gamma: drafts of a row.
         size: ``R * gamma``.
-        rows: survivals as lists by row, or None if the generation came as arrays.
+        rows: survivals as lists by row, not to be changed, or None if the generation came as arrays.
     """
 
     __slots__ = ("_blocks", "_confidence", "_ranked", "_survival", "complete", "gamma", "known", "rows", "size")
@@ -72,6 +72,7 @@ class Generation:
         """Return the rows at ``places``; None stands for a row without drafts."""
         known = [place is not None and bool(self.known[place]) for place in places]
         flags = np.array(known, np.bool_)
+        flags.flags.writeable = False
         if self.rows is None:
             at = np.array([place or 0 for place in places], np.intp)
             keep = flags[:, None]

@@ -39,8 +39,8 @@ class StepCost(Protocol):
         """
         ...
 
-    def listed(self, rows: int, first: int, most: int) -> list[float]:
-        """Return ``table(rows)[first : first + most + 1]`` as a list that is shared and must not be changed."""
+    def listed(self, rows: int, first: int, most: int) -> tuple[float, ...]:
+        """Return ``table(rows)[first : first + most + 1]`` as plain floats."""
         ...
 
     def padded(self, tokens: int) -> int:
@@ -156,11 +156,11 @@ class LaggedView:
         table = self.cost.table(rows)[first : first + most + 1]
         return table + self.context_seconds if self.context_seconds else table
 
-    def seconds_list(self, most: int) -> list[float]:
-        """Return `seconds` as a list, which must not be changed: quicker where few drafts are weighed."""
+    def listed_seconds(self, most: int) -> tuple[float, ...]:
+        """Return `seconds` as plain floats: quicker where few drafts are weighed."""
         rows = len(self.requests)
         listed = self.cost.listed(rows, rows + self.prefill_tokens, most)
-        return [each + self.context_seconds for each in listed] if self.context_seconds else listed
+        return tuple([each + self.context_seconds for each in listed]) if self.context_seconds else listed
 
 
 class View(LaggedView):

@@ -32,8 +32,8 @@ class Priced(Protocol):
         """Return step seconds by drafts admitted."""
         ...
 
-    def seconds_list(self, most: int) -> list[float]:
-        """Return `seconds` as a list."""
+    def listed_seconds(self, most: int) -> tuple[float, ...]:
+        """Return `seconds` as plain floats."""
         ...
 
 
@@ -84,7 +84,7 @@ def best_budget(ranked: list[float] | Floats, view: Priced, options: SearchOptio
         base = float(len(view.available))
     theta: Floats | list[float]
     if isinstance(ranked, list) and not floor:
-        theta = list(map(truediv, accumulate(ranked, initial=base), view.seconds_list(drafted)))
+        theta = list(map(truediv, accumulate(ranked, initial=base), view.listed_seconds(drafted)))
     else:
         theta = _theta(np.asarray(ranked), base, view.seconds(drafted)[floor:])
     if options.allowed is not None:

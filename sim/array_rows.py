@@ -74,6 +74,7 @@ class ArrayRows:
         self.available = self._drafting * self.gamma
         self.available.flags.writeable = False
         self._known = self._drafting > 0
+        self._known.flags.writeable = False
         self.drafting_rows = int(self._drafting.sum())
         self.drafted = self.drafting_rows * self.gamma
         self._all_draft = self._fresh == 0

@@ -17,6 +17,31 @@ def policy_name(policy: Policy) -> str:
     return policy.kind or type(policy).__name__
 
 
+def check_policy(policy: Policy, gamma: int) -> None:
+    """Check what a policy class declares before a run relies on it.
+
+    Raises:
+        PolicyError: for a lag that is no whole number of at least 0 (or None), an unknown safety, or a longest
+            length outside ``0..gamma``.
+    """
+    name, lag = policy_name(policy), policy.lag
+    if lag is not None and (isinstance(lag, bool) or not isinstance(lag, int) or lag < 0):
+        raise PolicyError(f"policy `{name}`: `lag` must be a whole number of at least 0, or None, got {lag!r}")
+    if policy.safety not in ("safe", "unsafe", "unknown"):
+        raise PolicyError(f"policy `{name}`: `safety` must be safe, unsafe or unknown, got {policy.safety!r}")
+    longest = policy.longest(gamma)
+    if isinstance(longest, bool) or not isinstance(longest, int) or not 0 <= longest <= gamma:
+        raise PolicyError(f"policy `{name}`: `longest({gamma})` must be a whole number in 0..{gamma}, got {longest!r}")
+
+
+def start_state(policy: Policy) -> Any:
+    """Return the policy's first state; raises PolicyError if it cannot make one."""
+    try:
+        return policy.start()
+    except Exception as error:
+        raise PolicyError(f"policy `{policy_name(policy)}` failed to start: {type(error).__name__}: {error}") from error
+
+
 def check_lengths(lengths: Any, available: Ints, policy: Policy, step: int, requests: Ints) -> tuple[Ints, int]:
     """Return verify lengths as int64 ``[R]`` and their sum if a step can execute them.
 

@@ -87,7 +87,7 @@ class StepCost:
         self._verify: list[float] = self.verify_table.tolist()
         self._padded: list[int] = curve.executed(tokens).tolist()
         self._tables: dict[int, Floats] = {}
-        self._listed: dict[tuple[int, int, int], list[float]] = {}
+        self._listed: dict[tuple[int, int, int], tuple[float, ...]] = {}
         self._check_context_slope()
         if self.is_flat:
             warnings.warn(_flat(profile.name), FlatProfileWarning, stacklevel=2)
@@ -150,15 +150,15 @@ class StepCost:
             self._tables[rows] = table
         return table
 
-    def listed(self, rows: int, first: int, most: int) -> list[float]:
-        """Return ``table(rows)[first : first + most + 1]`` as a list that is shared and must not be changed.
+    def listed(self, rows: int, first: int, most: int) -> tuple[float, ...]:
+        """Return ``table(rows)[first : first + most + 1]`` as plain floats.
 
-        Few combinations occur in a run, so each is made once; those of long tables are made anew.
+        Few combinations occur in a run, so each is made once; long ones are made anew.
         """
         key = rows, first, most
         made = self._listed.get(key)
         if made is None:
-            made = self.table(rows)[first : first + most + 1].tolist()
+            made = tuple(self.table(rows)[first : first + most + 1].tolist())
             if most <= _LISTED:
                 self._listed[key] = made
         return made

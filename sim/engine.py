@@ -15,7 +15,7 @@ import simpy
 
 from ..policies import Generation, Ints, LaggedBudget, LaggedView, PolicyError, total
 from .array_rows import ArrayRows
-from .checks import check_lengths, policy_name
+from .checks import check_lengths, policy_name, start_state
 from .cohort import make_cohort
 from .history import History
 from .list_rows import ListRows
@@ -54,7 +54,7 @@ class _Run:
         self.finished = RequestLog()
         self.rows = RowLog() if scenario.keep_rows else None
         self.noise = StepNoise(scenario.seed, scenario.noise_cv)
-        self.state: Any = scenario.policy.start()
+        self.state: Any = start_state(scenario.policy)
         self.closed = scenario.mode == "closed"
         self.stall_seconds = scenario.cost.sync_stall_seconds if scenario.policy.stalls else 0.0
         self.planning = scenario.planning or scenario.cost
@@ -164,7 +164,7 @@ class _Run:
     def _admit(self, step: int) -> None:
         """Let waiting requests join while there is room."""
         joined = False
-        while self.waiting and self.batch.rows < self.scenario.concurrency:
+        while self.waiting and self.batch.rows < self.scenario.concurrency and not self.over:
             request, arrival, ready = self.waiting.popleft()
             entry = request % len(self.scenario.requests)
             order, now = self.cohort.admitted, self.env.now

@@ -85,7 +85,7 @@ class ListRows:
         if key not in self._shapes:
             known = np.arange(self.rows) < self.drafting_rows
             available = known * self.gamma
-            available.flags.writeable = False
+            known.flags.writeable = available.flags.writeable = False
             self._shapes[key] = known, available
         self._known, self.available = self._shapes[key]
 

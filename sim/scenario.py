@@ -8,6 +8,7 @@ from typing import Literal
 import polars as pl
 
 from ..policies import Policy
+from .checks import check_policy
 from .cost import StepCost
 from .drafts import DraftModel
 from .requests import Requests, SimulationError
@@ -84,6 +85,7 @@ class Scenario:
             self.requests.arrivals()
         self.drafts.check(self.requests.domains)
         gamma = self.drafts.gamma if self.policy.drafts else 0
+        check_policy(self.policy, gamma)
         for cost in (self.cost, self.planning or self.cost):
             cost.require(self.concurrency * (1 + self.policy.longest(gamma)), self.concurrency)
 

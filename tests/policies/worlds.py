@@ -24,8 +24,8 @@ class TableCost:
     def table(self, rows: int) -> Floats:
         return self.seconds
 
-    def listed(self, rows: int, first: int, most: int) -> list[float]:
-        return self.seconds[first : first + most + 1].tolist()
+    def listed(self, rows: int, first: int, most: int) -> tuple[float, ...]:
+        return tuple(self.seconds[first : first + most + 1].tolist())
 
     def padded(self, tokens: int) -> int:
         return next((size for size in self.sizes if size >= tokens), tokens)

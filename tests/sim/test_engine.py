@@ -344,6 +344,29 @@ def test_narrow_integers_are_fine() -> None:
 
 
 @pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"lag": -1}, "`lag` must be a whole number of at least 0, or None, got -1"),
+        ({"lag": 1.5}, "got 1.5"),
+        ({"safety": "certain"}, "safe, unsafe or unknown, got 'certain'"),
+        ({"longest": lambda self, gamma: gamma + 1}, r"`longest\(7\)` .* in 0..7, got 8"),
+        ({"start": lambda self: 1 / 0}, "failed to start: ZeroDivisionError"),
+    ],
+)
+def test_nonsense_declared_by_a_policy_is_named(facts: dict[str, Any], message: str) -> None:
+    policy = type("Mine", (Broken,), {"answer": staticmethod(lambda view: view.available), **facts})()
+    with pytest.raises(PolicyError, match=f"`Mine`.*{message}"):
+        run(scenario(policy, requests=requests(10), cohort=4))
+
+
+@pytest.mark.parametrize("prefill", [None, Prefill(1000.0)])
+def test_a_closed_loop_of_one_token_requests_ends(prefill: Prefill | None) -> None:
+    outcome = run(scenario({"kind": "static", "k": 1}, requests=requests([1, 1]), concurrency=3, prefill=prefill))
+    assert int(outcome.requests["cohort"].sum()) == 200
+    assert len(outcome.steps) == 0
+
+
+@pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"concurrency": 0}, "concurrency must be at least 1"),
