@@ -1,6 +1,6 @@
 """Compare the prediction of the DSpark paper's Figure 5 with the published one, for raw and for STS confidences.
 
-    python benchmarks/figure5_errors.py [--requests 1000] [--seed 0]
+    python benchmarks/figure5_errors.py [--requests 2000] [--seed 0]
 
 Prints the tables of docs/figure5.md. The published points are read here, after the prediction, and nowhere else.
 """
@@ -59,7 +59,7 @@ def table(compared: pl.DataFrame, confidence: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     prediction = pl.concat([predict(kind, options.requests, seed=options.seed) for kind in KINDS])

@@ -37,6 +37,9 @@ NOISE = 0.3
 WINDOW = 8
 """Tokens over which the memory of the text reaches; shorter ones climb too little, longer ones no better."""
 
+EASIEST = 12.0
+"""Ease of the easiest tokens in logits, a probability of rejection of about 10^-6: an assumption of no consequence."""
+
 CHAIN = "sharegpt"
 """The chain that fixes the memory: chat, as are the confidences of Figure 6."""
 
@@ -206,7 +209,7 @@ def fit_text_and_view(figures: Figures, sizes: Sizes, noise: float) -> tuple[Tex
     """Fit steps 1 and 2: each round refits the chains, then Figure 6."""
     chains = sample_text(_SEED + 1, sizes.text, WINDOW)
     figure = Figure6(figures, sample_text(_SEED + 2, sizes.view, WINDOW), noise)
-    text = Text(request_sd=0.5, spread=3.0, skew=2.0, memory=0.3, window=WINDOW)
+    text = Text(request_sd=0.5, spread=3.0, skew=2.0, easiest=EASIEST, memory=0.3, window=WINDOW)
     view = ConfidenceView(1.4, 0.15, noise)
     for _ in range(2):
         text = fit_chain(figures, chains, text)

@@ -31,7 +31,7 @@ def figure5_benchmarks(confidence: Confidence = "sts") -> dict[str, dict[str, An
 
 def predict(
     confidence: Confidence = "sts",
-    requests: int = 1000,
+    requests: int = 2000,
     output_tokens: int = 256,
     seed: int = 0,
     thresholds: Sequence[float] = THRESHOLDS,
@@ -43,7 +43,7 @@ def predict(
 
     Args:
         confidence: ``sts`` or ``raw``.
-        requests: requests of each benchmark; 1,000 of 256 tokens are 41,000 to 130,000 steps a point.
+        requests: requests of each benchmark; 2,000 of 256 tokens are 84,000 to 300,000 steps a point.
         output_tokens: length of every output.
         seed: of the texts.
         thresholds: to be swept.

@@ -30,6 +30,8 @@ class Text:
         request_sd: standard deviation of a request's offset, in logits.
         spread: slope of a token's difficulty at its median, in logits a standard deviation.
         skew: Tukey's g, positive: easy tokens are far easier than hard ones are hard.
+        easiest: largest ease of a token, logits. Figure 6 says nothing beyond its top bin; without an end a tenth of
+            the confidences would be 1 in float64.
         memory: share of the variance, before the skew, that neighbouring tokens have in common.
         window: tokens over which that part is a moving average, a power of two.
     """
@@ -37,6 +39,7 @@ class Text:
     request_sd: float
     spread: float
     skew: float
+    easiest: float
     memory: float
     window: int
 
@@ -46,6 +49,7 @@ class Text:
         result += slow * (self.skew * math.sqrt(self.memory))
         np.expm1(result, out=result)
         result *= self.spread / self.skew
+        np.minimum(result, self.easiest, out=result)
         return result
 
 

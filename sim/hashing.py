@@ -5,7 +5,7 @@ The generator is SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorando
 from (seed, stream, request, ..) by the same function, so streams start at unrelated places of the cycle of 2^64.
 
 Normals are read from a table of 65,536 quantiles, scaled to variance 1: 16 bits of a word give one. They end at
-+-4.33 and have excess kurtosis -0.004: enough for difficulties and noise, not for the study of rare events.
++-4.325 and have excess kurtosis -0.0008: enough for difficulties and noise, not for the study of rare events.
 Uniforms come from 32 bits and sit in the middle of their cell, so they are never 0 or 1.
 """
 
