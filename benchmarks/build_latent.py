@@ -2,7 +2,7 @@
 
     python benchmarks/build_latent.py [--out sim/data/latent.json] [--noise 0.3]
 
-Takes a few minutes on one core and gives the same file again. `experiments/calibrate_latent.py` says what is fitted to
+Takes four minutes on one core and gives the same file again. `experiments/calibrate_latent.py` says what is fitted to
 what.
 """
 

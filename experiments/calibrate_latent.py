@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 NOISE = 0.3
-"""Noise of a confidence in logits: an assumption, since Figure 6 doesn't tell it from the spread of difficulties."""
+"""Noise of a confidence in logits: an assumption, since Figure 6 hardly tells it from the spread of difficulties."""
 
 WINDOW = 8
 """Tokens over which the memory of the text reaches; shorter ones climb too little, longer ones no better."""
