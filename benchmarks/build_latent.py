@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from specsched.experiments.calibrate_latent import NOISE, Sizes, calibrate, load_figures
 from specsched.sim.acceptance import LATENT_FILE
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+
 from specsched.sim.analytic import anchors
 from specsched.sim.profile import default_captured_sizes, dump_profile, parse_profile
 

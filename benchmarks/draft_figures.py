@@ -11,6 +11,7 @@ import argparse
 import timeit
 
 import numpy as np
+
 from specsched.experiments.calibrate_latent import figure6_distance, load_figures, request_variation
 from specsched.experiments.chain_walk import (
     BlockTable,

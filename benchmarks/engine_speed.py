@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from specsched.policies import LaggedBudget, LaggedView, Policy, build_policy
 from specsched.sim.cost import StepCost
 from specsched.sim.drafts import make_draft_model

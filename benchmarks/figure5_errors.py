@@ -11,6 +11,7 @@ import argparse
 from pathlib import Path
 
 import polars as pl
+
 from specsched.experiments.figure5 import predict
 from specsched.sim.latent import Confidence
 

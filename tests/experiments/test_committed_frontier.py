@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+
 from specsched.experiments.resolve import load_experiment
 from specsched.experiments.schema import expanded_arms
 from specsched.sim.student import t_quantile

@@ -14,6 +14,7 @@ from types import ModuleType
 import numpy as np
 import polars as pl
 import pytest
+
 from specsched.experiments.calibrate_latent import (
     Sizes,
     fit_level,

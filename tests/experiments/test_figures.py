@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
+
 from specsched.experiments.canvas import save
 from specsched.experiments.figure_threshold import threshold_figure, threshold_table
 from specsched.experiments.figures import draw, frontier_figure, load_figure

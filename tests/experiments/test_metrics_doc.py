@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import polars as pl
+
 from specsched.experiments.summary import summarize_points
 from specsched.sim.cost import StepCost
 from specsched.sim.metrics import Sla, point_metrics

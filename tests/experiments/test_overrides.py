@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from specsched.experiments.errors import ConfigError
 from specsched.experiments.overrides import override
 from specsched.experiments.resolve import load_experiment, shipped_experiments

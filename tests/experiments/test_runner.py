@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+
 from specsched.experiments import store
 from specsched.experiments.errors import ConfigError, PointError
 from specsched.experiments.identity import identity

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from specsched.experiments.errors import ConfigError
 from specsched.experiments.resolve import find_config, load_experiment, shipped_experiments
 from specsched.experiments.schema import Experiment, band_names, expanded_arms

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 from scipy import stats
+
 from specsched.experiments.roles import roles
 from specsched.experiments.schema import Experiment
 from specsched.experiments.summary import print_summary, summarize, summarize_points

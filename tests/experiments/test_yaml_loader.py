@@ -7,6 +7,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+
 from specsched.experiments.errors import ConfigError
 from specsched.experiments.yaml_loader import Document, dump, load_document, parse_value
 

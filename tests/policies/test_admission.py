@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from specsched.policies import admit_top_k
 
 from .worlds import Floats, Ints, TableCost, ragged_batches

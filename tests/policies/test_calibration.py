@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss, roc_auc_score
+
 from specsched.policies.calibration import STS, CalibrationError, auroc, brier, ece, fit_sts, reliability_table
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from specsched.policies import Generation, LaggedBudget, LaggedView, Policy, PolicyError, build_policy
 from specsched.policies.admission import admit
 from specsched.policies.greedy_early_stop import early_stop

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
+
 from specsched.policies import Generation, View
 
 Floats = npt.NDArray[np.float64]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from specsched.policies import Policy, build_policy
 from specsched.sim.cost import StepCost
 from specsched.sim.drafts import make_draft_model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from specsched.sim.analytic import GPUS, analytic_profile
 from specsched.sim.cost import StepCost
 from specsched.sim.profile import ProfileError, load_profile

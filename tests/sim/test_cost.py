@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from specsched.sim.cost import StepCost
 from specsched.sim.curve import LOOKUPS, Lookup, build_curve
 from specsched.sim.jaggedness import greedy_gap, is_multimodal, jaggedness, risers, theta

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+
 from specsched.experiments.chain_walk import walk
 from specsched.sim.drafts import ConstantDrafts, DraftError, DraftModel, RecordedDrafts, make_draft_model
 

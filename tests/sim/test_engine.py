@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import numpy as np
 import polars as pl
 import pytest
+
 from specsched.policies import Policy, PolicyError, View
 from specsched.sim.drafts import make_draft_model
 from specsched.sim.engine import run

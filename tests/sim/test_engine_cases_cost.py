@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from specsched.sim.cost import StepCost
 from specsched.sim.curve import Lookup
 from specsched.sim.jaggedness import greedy_gap

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from specsched.policies import Generation, View, build_policy
 from specsched.sim.cost import StepCost
 from specsched.sim.profile import FlatProfileWarning, ProfileError, load_profile

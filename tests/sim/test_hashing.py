@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from scipy import stats
+
 from specsched.sim.hashing import extend, key, logits, mix, normal, normals, uniforms, weyl, words
 
 DRAWS = 400_000

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+
 from specsched.experiments.calibrate_latent import figure6_distance, load_figures, request_variation
 from specsched.experiments.chain_walk import (
     Rounds,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+
 from specsched.sim.curve import build_curve
 from specsched.sim.jaggedness import jaggedness
 from specsched.sim.profile import (

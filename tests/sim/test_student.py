@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
+
 from specsched.sim.student import Interval, mean_interval, ratio_interval, t_quantile
 
 

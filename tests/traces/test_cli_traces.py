@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
 from specsched.experiments.cli_traces import app
 from specsched.traces import TraceError, generate_trace, read_trace, rounded_statistics, trace_statistics, write_trace
-from typer.testing import CliRunner
 
 
 @pytest.fixture

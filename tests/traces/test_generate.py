@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy import stats
+
 from specsched.traces import (
     LENGTH_TABLES,
     LengthTable,

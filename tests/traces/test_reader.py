@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from specsched.traces import FORMATS, TraceFormat, generate_trace, read_trace, trace_format, write_trace
 from specsched.traces.formats import plain_number
 

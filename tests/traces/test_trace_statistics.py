@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy import stats
+
 from specsched.traces import generate_trace, read_trace, rounded_statistics, trace_statistics
 
 FILES = {

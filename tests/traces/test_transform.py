@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+
 from specsched.traces import TraceError, check_trace, rate, scale_rate, window
 
 
