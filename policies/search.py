@@ -90,8 +90,8 @@ def best_budget(ranked: list[float] | Floats, view: Priced, options: SearchOptio
     if options.allowed is not None:
         theta = np.where(_landing(view, floor, drafted, options.allowed), theta, -np.inf)
     best = theta.index(max(theta)) if isinstance(theta, list) else int(theta.argmax())
-    # Trimming must pay for itself: compare with verifying all there is.
-    if options.min_gain and options.allowed is None and theta[best] < theta[-1] * (1.0 + options.min_gain):
+    # Trimming must pay for itself: compare with verifying all there is, if that is allowed (else -inf).
+    if options.min_gain and theta[best] < theta[-1] * (1.0 + options.min_gain):
         return drafted
     budget = floor + best
     if options.align:

@@ -98,7 +98,7 @@ class _Run:
     def _arrivals(self) -> Generator[simpy.Event, None, None]:
         """Open loop: hand over each request at its arrival."""
         for entry, arrival in enumerate(self.scenario.requests.arrivals().tolist()):
-            if arrival > self.env.now:
+            while arrival > self.env.now:  # again if the sum rounded to just before the arrival
                 yield self.env.timeout(arrival - self.env.now)
             self._receive(entry, arrival)
 
@@ -173,8 +173,6 @@ class _Run:
             first = now if self.closed or ready is None else ready
             self.times[order] = (arrival, ready, now, first)
             self.to_come -= 1
-            if self.closed and self.slots is not None:
-                self._issue()
             if int(self.scenario.requests.output_tokens[entry]) == 1:
                 self._leave(Left(order, request, entry, step, 0, 0), step)
             else:
@@ -257,5 +255,5 @@ class _Run:
         )
         self.cohort.leave(left.order)
         self.over = self.closed and self.cohort.done
-        if self.closed and self.slots is None:
+        if self.closed:
             self._issue()

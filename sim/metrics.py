@@ -13,6 +13,7 @@ import polars as pl
 
 from ..policies import Floats
 from .cost import StepCost
+from .requests import SimulationError
 from .scenario import Result
 
 Metrics = dict[str, float | int | None]
@@ -46,8 +47,16 @@ def point_metrics(result: Result, cost: StepCost, sla: Sla, *, with_regret: bool
         cost: the step cost it was priced with.
         sla: bounds for goodput.
         with_regret: compute regret against the per-step oracle; None otherwise.
+
+    Raises:
+        SimulationError: if the cohort was admitted all at once, so that the window has no length.
     """
     start, end = result.window_s
+    if not end > start:
+        raise SimulationError(
+            "the requests that the metrics follow were all admitted at once, so throughput has no time to be measured "
+            "over; raise `cohort`"
+        )
     begun = result.steps["start_s"].to_numpy()
     steps = result.steps.filter((begun >= start) & (begun < end))
     cohort = result.requests.filter(pl.col("cohort"))
