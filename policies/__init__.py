@@ -2,6 +2,7 @@
 
 from .admission import admit_top_k
 from .arrays import Bools, Floats, Ints
+from .calibration import STS, CalibrationError, auroc, brier, ece, fit_sts, reliability_table
 from .generation import Generation
 from .interface import (
     LaggedBudget,
@@ -16,7 +17,9 @@ from .totals import total
 
 __all__ = [
     "POLICIES",
+    "STS",
     "Bools",
+    "CalibrationError",
     "Floats",
     "Generation",
     "Ints",
@@ -27,6 +30,11 @@ __all__ = [
     "StepCost",
     "View",
     "admit_top_k",
+    "auroc",
+    "brier",
     "build_policy",
+    "ece",
+    "fit_sts",
+    "reliability_table",
     "total",
 ]
