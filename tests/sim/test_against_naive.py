@@ -284,6 +284,35 @@ def test_closed_loops_with_prefill_agree(monkeypatch: pytest.MonkeyPatch) -> Non
     assert compared.counts["metrics"] >= 17
 
 
+OPTIONS: list[dict[str, Any]] = [
+    {"ema": 0.2},
+    {"ema": 0.9},
+    {"joins": "mean"},
+    {"joins": "mean", "ema": 0.7, "min_len": 1},
+    {"joins": "none"},
+    {"joins": "optimistic"},
+    {"min_len": 2, "min_gain": 0.02},
+    {"allowed": list(range(6, 161, 6)), "min_gain": 0.05},
+    {"allowed": list(range(5, 161, 6)), "align": True},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options))
+def test_options_of_the_budget_agree(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real confidences on a curve whose best budget lies inside: every option moves it; 2 scenarios each."""
+    sizes = range(1, MOST_ROWS * (1 + MOST_GAMMA) + 1)
+    profile = profile_from_samples(
+        "rising", sizes, [5e-3 + 1e-4 * size for size in sizes], range(4, 161, 4), draft={1: 1e-3, 20: 1e-3}
+    )
+    compared = Compared()
+    for seed in range(5000, 5002):
+        policy = build_policy({"kind": "async_topk", "lag": 1 + seed % 2, **options})
+        drafts = make_draft_model({"kind": "latent", "profile": DRAFTERS[0], "gamma": 7}, seed)
+        fixed: dict[str, Any] = {"cost": StepCost(profile), "planning": None, "drafts": drafts}
+        fixed |= {"mode": "closed", "concurrency": 5 + 12 * (seed % 2), "cohort": 20, "warmup": 10}
+        assert_agreement(random_scenario(seed, policy, **fixed), monkeypatch, compared, f"scenario {seed}")
+
+
 TIED: list[dict[str, Any]] = [
     {"kind": "greedy_early_stop"},
     {"kind": "async_topk", "lag": 1},
