@@ -58,7 +58,9 @@ class _Run:
         self.closed = scenario.mode == "closed"
         self.stall_seconds = scenario.cost.sync_stall_seconds if scenario.policy.stalls else 0.0
         self.planning = scenario.planning or scenario.cost
-        self.has_context = scenario.cost.profile.context.seconds_per_token is not None
+        self.has_context = any(
+            each.profile.context.seconds_per_token is not None for each in (scenario.cost, self.planning)
+        )
         self.waiting: deque[tuple[int, float, float | None]] = deque()
         self.times: dict[int, tuple[float, float | None, float, float]] = {}
         self.wake = self.env.event()
@@ -138,6 +140,9 @@ class _Run:
         batch, env, rows_log = self.batch, self.env, self.rows
         step = 0
         while not self.over:
+            # Whatever becomes ready at the very instant a step ends joins the next one.
+            while env.peek() <= env.now:
+                yield env.timeout(0.0)
             if self.waiting:
                 self._admit(step)
                 if self.over:
@@ -185,7 +190,11 @@ class _Run:
         """Ask the policy for lengths; return them, their sum, the step's seconds and its context seconds."""
         batch, cost, policy = self.batch, self.scenario.cost, self.scenario.policy
         rows = batch.rows
-        context_seconds = cost.context_seconds(rows, total(batch.context())) if self.has_context else 0.0
+        context_seconds = believed = 0.0
+        if self.has_context:
+            context = total(batch.context())
+            context_seconds = cost.context_seconds(rows, context)
+            believed = self.planning.context_seconds(rows, context)
         past = LaggedView(
             step,
             batch.requests,
@@ -194,7 +203,7 @@ class _Run:
             self.planning,
             self.history.lagged(batch.order, batch.gamma),
             batch.context,
-            context_seconds,
+            believed,
             self.noise.coin,
         )
         try:

@@ -95,7 +95,7 @@ def _acceptance(steps: pl.DataFrame) -> Metrics:
     drafted, verified, accepted = (_total(steps, name) for name in ("drafted", "verified", "accepted"))
     return {
         "accepted_length": 1.0 + accepted / rounds if rounds else 1.0,
-        "verify_budget": 1.0 + verified / rows,
+        "verify_budget": 1.0 + verified / rows if rows else None,
         "rejected_per_step": _ratio(verified - accepted, rounds),
         "accepted_per_verified": _ratio(accepted, verified),
         "accepted_per_verified_with_anchor": _ratio(accepted + rounds, verified + rounds),
@@ -110,6 +110,8 @@ def _batches(steps: pl.DataFrame, cost: StepCost) -> Metrics:
     tokens, executed = steps["batch_tokens"].to_numpy(), steps["executed_tokens"].to_numpy()
     seconds = steps["step_seconds"].to_numpy()
     captured = cost.profile.captured_sizes
+    if not len(steps):
+        return dict.fromkeys(("padded_fraction", "batch_tokens_max", "eager_fraction", "step_p50_s", "step_p99_s"))
     return {
         "padded_fraction": float(executed.sum() - tokens.sum()) / float(executed.sum()),
         "batch_tokens_max": int(tokens.max()),

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from specsched.policies import Policy, PolicyError, View
+from specsched.sim.cost import StepCost
 from specsched.sim.drafts import make_draft_model
 from specsched.sim.engine import run
 from specsched.sim.metrics import Sla, point_metrics, step_regret
@@ -412,3 +413,33 @@ def test_rows_in_lists_and_in_arrays_run_alike(rows: int, kind: str, monkeypatch
     assert tables[0].rows is not None
     assert tables[1].rows is not None
     assert tables[0].rows.equals(tables[1].rows)
+
+
+def test_what_is_ready_when_a_step_ends_joins_the_next() -> None:
+    """Steps of 1/128 s, one slot, prompts of 1/128 s: each prefill ends exactly when a step does."""
+    profile = profile_from_samples("even", [1, 7, 8], [0.0078125, 0.0078125, 1.0])
+    made = scenario(
+        {"kind": "autoregressive"},
+        profile=profile,
+        concurrency=4,
+        requests=requests(40, prompt=8),
+        prefill=Prefill(1024.0, slots=1),
+        cohort=4,
+        warmup=0,
+    )
+    assert run(made).steps["rows"].to_list()[:5] == [1, 2, 3, 4, 4]
+
+
+def test_planning_may_believe_in_another_context_slope() -> None:
+    context = {"reference_tokens": 0, "seconds_per_token": 1e-7, "source": "assumed", "note": "test"}
+    seen: list[float] = []
+
+    class Look(Policy):
+        def plan(self, view: View, state: Any) -> tuple[Any, Any]:
+            seen.append(view.context_seconds)
+            return np.zeros(view.rows, np.int64), state
+
+    planning = StepCost(sloped_profile(context=context))
+    steps = run(scenario(Look(), requests=requests(20), cohort=4, planning=planning)).steps
+    assert min(seen) > 0
+    assert (steps["context_seconds"] == 0).all()
