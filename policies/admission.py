@@ -58,7 +58,15 @@ def _at_least(generation: Generation, last: float) -> Ints:
     if generation.rows is None:
         lengths: Ints = np.add.reduce(generation.survival >= last, axis=1)
         return lengths
-    return np.array([sum([survival >= last for survival in row]) for row in generation.rows], np.int64)
+    lengths_by_row = []
+    for row in generation.rows:
+        admitted = 0
+        for survival in row:  # they never rise, so the first below the cut ends the row
+            if survival < last:
+                break
+            admitted += 1
+        lengths_by_row.append(admitted)
+    return np.array(lengths_by_row, np.int64)
 
 
 def _by_order(survival: Floats, available: Ints, budget: int) -> Ints:

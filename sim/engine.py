@@ -55,6 +55,7 @@ class _Run:
         self.rows = RowLog() if scenario.keep_rows else None
         self.noise = StepNoise(scenario.seed, scenario.noise_cv)
         self.state: Any = start_state(scenario.policy)
+        self.safe_budget = scenario.policy if isinstance(scenario.policy, LaggedBudget) else None
         self.closed = scenario.mode == "closed"
         self.stall_seconds = scenario.cost.sync_stall_seconds if scenario.policy.stalls else 0.0
         self.planning = scenario.planning or scenario.cost
@@ -207,7 +208,11 @@ class _Run:
             self.noise.coin,
         )
         try:
-            lengths, self.state = self._ask(past, generation, outcomes)
+            if self.safe_budget is not None:  # it is not even handed this step's drafts
+                lengths, self.state = self.safe_budget.plan_past(past, generation, self.state)
+            else:
+                known = np.array(outcomes, np.int64) if policy.needs_outcomes else None
+                lengths, self.state = policy.plan(past.with_drafts(generation, known), self.state)
         except Exception as error:
             what = str(error) if isinstance(error, PolicyError) else f"{type(error).__name__}: {error}"
             raise PolicyError(f"policy `{policy_name(policy)}` failed at step {step} ({rows} rows): {what}") from error
@@ -215,14 +220,6 @@ class _Run:
         self.history.add(batch.order, generation)
         seconds = float(cost.table(rows)[rows + verified]) + context_seconds
         return lengths, verified, seconds * self.noise.factor(step) + self.stall_seconds, context_seconds
-
-    def _ask(self, past: LaggedView, generation: Generation, outcomes: list[int] | Ints) -> tuple[Any, Any]:
-        """Return what the policy answers to the step: a safe budget is not even handed this step's drafts."""
-        policy = self.scenario.policy
-        if isinstance(policy, LaggedBudget):
-            return policy.plan_past(past, generation, self.state)
-        known = np.array(outcomes, np.int64) if policy.needs_outcomes else None
-        return policy.plan(past.with_drafts(generation, known), self.state)
 
     def _record_rows(self, log: RowLog, step: int, lengths: Ints, outcomes: list[int] | Ints) -> None:
         """Keep what each row of the step did."""

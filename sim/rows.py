@@ -15,7 +15,7 @@ from ..policies import Floats, Generation, Ints
 from .drafts import DraftModel
 from .requests import Requests
 
-WINDOW = 256
+WINDOW = 512
 """Block starts of a row whose drafts are held at once."""
 
 
