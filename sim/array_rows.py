@@ -122,7 +122,7 @@ class ArrayRows:
         """See `Rows.draft`."""
         at = self._at if self._all_draft else self._at * self._drafting
         confidence, survival = self._confidence.take(at, axis=0), self._survival.take(at, axis=0)
-        return Drafted(Generation(confidence, survival, self._known, self._all_draft), self._outcomes.take(at))
+        return Generation(confidence, survival, self._known, self._all_draft), self._outcomes.take(at)
 
     def commit(self, lengths: Ints, outcomes: list[int] | Ints) -> Committed:
         """See `Rows.commit`."""
@@ -134,7 +134,7 @@ class ArrayRows:
             np.minimum(self._emitted, self._end - self._at, out=self._emitted)
         self._growing += self._growth
         _, accepted, emitted, acceptable = self._scratch.sum(axis=1).tolist()
-        return Committed(accepted, emitted, acceptable)
+        return accepted, emitted, acceptable
 
     def row_commits(self) -> tuple[Ints, Ints]:
         """See `Rows.row_commits`."""

@@ -54,6 +54,7 @@ class _Run:
         self.finished = RequestLog()
         self.rows = RowLog() if scenario.keep_rows else None
         self.noise = StepNoise(scenario.seed, scenario.noise_cv)
+        self.noisy = scenario.noise_cv > 0.0
         self.state: Any = start_state(scenario.policy)
         self.safe_budget = scenario.policy if isinstance(scenario.policy, LaggedBudget) else None
         self.closed = scenario.mode == "closed"
@@ -219,7 +220,9 @@ class _Run:
         lengths, verified = check_lengths(lengths, batch.available, policy, step, batch.requests)
         self.history.add(batch.order, generation)
         seconds = float(cost.table(rows)[rows + verified]) + context_seconds
-        return lengths, verified, seconds * self.noise.factor(step) + self.stall_seconds, context_seconds
+        if self.noisy:
+            seconds *= self.noise.factor(step)
+        return lengths, verified, seconds + self.stall_seconds, context_seconds
 
     def _record_rows(self, log: RowLog, step: int, lengths: Ints, outcomes: list[int] | Ints) -> None:
         """Keep what each row of the step did."""

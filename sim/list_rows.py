@@ -108,7 +108,7 @@ class ListRows:
             survival[fresh] = [0.0] * self.gamma
             blocks[fresh] = (self._zeros, 0)
             outcomes[fresh] = 0
-        return Drafted(Generation.of_rows(blocks, survival, self.gamma, self._known, not self._fresh), outcomes)
+        return Generation.of_rows(blocks, survival, self.gamma, self._known, not self._fresh), outcomes
 
     def commit(self, lengths: Ints, outcomes: list[int] | Ints) -> Committed:
         """See `Rows.commit`."""
@@ -126,7 +126,7 @@ class ListRows:
             accepted += taken
             emitted += out
             acceptable += most
-        return Committed(accepted, emitted, acceptable)
+        return accepted, emitted, acceptable
 
     def row_commits(self) -> tuple[Ints, Ints]:
         """See `Rows.row_commits`."""

@@ -19,19 +19,11 @@ WINDOW = 512
 """Block starts of a row whose drafts are held at once."""
 
 
-class Drafted(NamedTuple):
-    """This step's drafts: the generation, and how many of each row's drafts the target would accept."""
+Drafted = tuple[Generation, list[int] | Ints]
+"""This step's drafts: the generation, and how many of each row's drafts the target would accept."""
 
-    generation: Generation
-    outcomes: list[int] | Ints
-
-
-class Committed(NamedTuple):
-    """Totals of a step: drafts accepted, tokens emitted, drafts that verifying everything would have accepted."""
-
-    accepted: int
-    emitted: int
-    acceptable: int
+Committed = tuple[int, int, int]
+"""Totals of a step: drafts accepted, tokens emitted, drafts that verifying everything would have accepted."""
 
 
 class Left(NamedTuple):
