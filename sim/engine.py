@@ -1,6 +1,7 @@
 """The step loop: admit, plan, cost, commit, record, as a SimPy process.
 
-A decode step is one event whatever the batch; a request costs a few more (arrival, prefill). Time is in seconds.
+A decode step is one event at most, whatever the batch, and none where nothing else happens before it ends; a request
+costs a few more (arrival, prefill). Time is in seconds.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class _Run:
         self.waiting: deque[tuple[int, float, float | None]] = deque()
         self.times: dict[int, tuple[float, float | None, float, float]] = {}
         self.wake = self.env.event()
+        self.now = 0.0  # the decode stage's clock; SimPy's catches up when others act
         self.issued = 0
         self.over = False
         self.to_come = len(scenario.requests)
@@ -108,7 +110,7 @@ class _Run:
 
     def _issue(self) -> None:
         """Closed loop: ask for the next request."""
-        self._receive(self.issued, self.env.now)
+        self._receive(self.issued, self.now)
         self.issued += 1
 
     def _receive(self, request: int, arrival: float) -> None:
@@ -142,9 +144,8 @@ class _Run:
         batch, env, rows_log = self.batch, self.env, self.rows
         step = 0
         while not self.over:
-            # Whatever becomes ready at the very instant a step ends joins the next one.
-            while env.peek() <= env.now:
-                yield env.timeout(0.0)
+            if env.peek() <= self.now:
+                yield from self._catch_up()
             if self.waiting:
                 self._admit(step)
                 if self.over:
@@ -154,11 +155,15 @@ class _Run:
                     return
                 self.wake = env.event()
                 yield self.wake
+                self.now = env.now
                 continue
-            begun = env.now
+            begun = self.now
             generation, outcomes = batch.draft()
             lengths, verified, seconds, context_seconds = self._plan(step, generation, outcomes)
-            yield env.timeout(seconds)
+            self.now = begun + seconds
+            # Without another event before the step ends there is nothing to wait for, unless rows that leave make one.
+            if self.slots is not None or env.peek() <= self.now:
+                yield from self._catch_up()
             rows, drafting = batch.rows, batch.drafting_rows
             totals = batch.commit(lengths, outcomes)
             self.steps.add((begun, seconds, rows, drafting, verified, *totals, context_seconds))
@@ -168,13 +173,18 @@ class _Run:
             for left in batch.advance():
                 self._leave(left, step)
 
+    def _catch_up(self) -> Generator[simpy.Event, None, None]:
+        """Let everything happen that happens up to now: what is ready when a step ends joins the next one."""
+        while self.env.now < self.now or self.env.peek() <= self.now:
+            yield self.env.timeout(max(self.now - self.env.now, 0.0))
+
     def _admit(self, step: int) -> None:
         """Let waiting requests join while there is room."""
         joined = False
         while self.waiting and self.batch.rows < self.scenario.concurrency and not self.over:
             request, arrival, ready = self.waiting.popleft()
             entry = request % len(self.scenario.requests)
-            order, now = self.cohort.admitted, self.env.now
+            order, now = self.cohort.admitted, self.now
             self.cohort.admit(order, now)
             # A closed loop's client takes the first token with the transfer; an open loop's when prefill ends.
             first = now if self.closed or ready is None else ready
@@ -255,7 +265,7 @@ class _Run:
                 ready,
                 admitted,
                 first,
-                self.env.now if steps else first,
+                self.now if steps else first,
                 steps,
                 max(steps - 1, 0) * self.batch.gamma,
                 left.verified,
