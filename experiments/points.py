@@ -18,7 +18,7 @@ from ..policies.interface import Policy
 from ..policies.registry import build_policy
 from ..sim.cost import StepCost
 from ..sim.curve import Lookup
-from ..sim.drafts import make_draft_model
+from ..sim.drafts import DraftError, make_draft_model
 from ..sim.engine import run
 from ..sim.metrics import Sla, point_metrics
 from ..sim.profile import FlatProfileWarning, Profile, load_profile
@@ -67,6 +67,11 @@ def build_scenario(experiment: Experiment, arm: str, load: float, seed: int) -> 
     chosen, workload, hardware = expanded_arms(experiment)[arm], experiment.workload, experiment.hardware
     policy = build_policy(chosen.policy, unsafe=chosen.unsafe)
     drafts = chosen.drafts or experiment.drafts
+    if drafts.kind == "recorded" and workload.window is not None:
+        raise DraftError(
+            f"arm {arm}: `workload.window` numbers the requests anew, so a recording (`drafts.path` {drafts.path}) no "
+            "longer fits them; cut the trace file itself"
+        )
     return Scenario(
         policy=policy,
         cost=_cost(experiment, chosen, policy, hardware.lookup),

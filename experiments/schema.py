@@ -93,7 +93,7 @@ class Workload(Section):
     domains: Mix | None = None
     arrivals: Annotated[TraceArrivals | PoissonArrivals | GammaArrivals, Field(discriminator="kind")] | None = None
     window: Window | None = None
-    requests: Count | None = None
+    requests: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     cohort: Annotated[int, Field(ge=2)] | None = None
     warmup: Annotated[int, Field(ge=0)] | None = None
 
@@ -239,7 +239,9 @@ class Experiment(Section):
     drafts: Drafts
     arms: Annotated[dict[Annotated[str, Field(pattern=ARM_NAME, max_length=60)], Arm], Field(min_length=1)]
     sweep: Sweep
-    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = Field(default=[0, 1, 2, 3, 4])
+    seeds: Annotated[list[Annotated[int, Field(ge=0, le=2**63 - 1)]], Field(min_length=1)] = Field(
+        default=[0, 1, 2, 3, 4]
+    )
     sla: Sla = Field(default_factory=Sla)
     output: Output = Field(default_factory=Output)
 

@@ -12,6 +12,7 @@ from .interface import (
     StepCost,
     View,
 )
+from .problems import describe
 from .registry import POLICIES, build_policy
 from .totals import total
 
@@ -33,6 +34,7 @@ __all__ = [
     "auroc",
     "brier",
     "build_policy",
+    "describe",
     "ece",
     "fit_sts",
     "reliability_table",

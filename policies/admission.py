@@ -33,7 +33,10 @@ def admit_top_k(survival: Floats, available: Ints, budget: int, min_len: int = 0
 
 def admit(generation: Generation, available: Ints, budget: int, min_len: int = 0, drafted: int | None = None) -> Ints:
     """Return what `admit_top_k` does, for a generation that may be ranked already and a known sum of ``available``."""
-    budget = operator.index(budget)
+    try:
+        budget = operator.index(budget)
+    except TypeError:
+        raise ValueError(f"budget must be a whole number of drafts, got {budget!r}; wrap it in int(..)") from None
     if drafted is None:
         drafted = total(available)
     if not 0 <= budget <= drafted:

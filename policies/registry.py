@@ -14,6 +14,7 @@ from .autoregressive import Autoregressive
 from .greedy_early_stop import GreedyEarlyStop
 from .interface import Policy, PolicyError
 from .oracle import Oracle, OracleRate
+from .problems import describe
 from .retrospective import Retrospective
 from .static import Static
 from .threshold import Threshold
@@ -67,7 +68,7 @@ def build_policy(spec: Mapping[str, Any], unsafe: bool = False) -> Policy:
 
 def _lookup(kind: object) -> type[Policy]:
     """Return the class of a shipped kind."""
-    if kind not in POLICIES:
+    if not isinstance(kind, str) or kind not in POLICIES:
         raise PolicyError(f"unknown policy kind {kind!r}{_nearest(str(kind), [*POLICIES, 'python'])}")
     return POLICIES[str(kind)]
 
@@ -86,17 +87,22 @@ def _load_object(path: object) -> type[Policy]:
     module_name, class_name = path.split(":")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PolicyError(
-            f"cannot import `{module_name}` of policy object '{path}': {type(error).__name__}: {error}; run from the "
-            "folder that holds it, or install it"
+            f"cannot import `{module_name}` of policy object '{path}': {describe(error)}{_import_remedy(error)}"
         ) from error
     cls = getattr(module, class_name, None)
     if cls is None:
-        raise PolicyError(f"module `{module_name}` has no `{class_name}` (policy object '{path}')")
+        where = getattr(module, "__file__", None) or "built in"
+        raise PolicyError(f"module `{module_name}` ({where}) has no `{class_name}` (policy object '{path}')")
     if not (inspect.isclass(cls) and issubclass(cls, Policy)):
         raise PolicyError(f"'{path}' must be a class derived from specsched.policies.Policy, got {cls!r}")
     return cls
+
+
+def _import_remedy(error: BaseException) -> str:
+    missing = isinstance(error, ModuleNotFoundError)
+    return "; run from the folder that holds it, or install it" if missing else ""
 
 
 def _construct(cls: type[Policy], parameters: dict[str, Any]) -> Policy:

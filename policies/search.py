@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from .arrays import Bools, Floats, Ints
-from .interface import StepCost
+from .interface import PolicyError, StepCost
 from .parameters import at_least, within
 
 
@@ -58,6 +58,8 @@ class SearchOptions:
         """Raise PolicyError for an option outside its bounds."""
         at_least(kind, "min_len", self.min_len, 0)
         within(kind, "min_gain", self.min_gain, 0.0, 10.0)
+        if not isinstance(self.align, bool):
+            raise PolicyError(f"`align` of policy `{kind}` must be true or false, got {self.align!r}")
         for size in self.allowed or ():
             at_least(kind, "allowed", size, 1)
 

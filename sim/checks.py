@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..policies import Ints, Policy, PolicyError
+from ..policies import Ints, Policy, PolicyError, describe
 
 _FEW = 32
 _INT64 = np.dtype(np.int64)
@@ -40,7 +40,7 @@ def start_state(policy: Policy) -> Any:
     try:
         return policy.start()
     except Exception as error:
-        raise PolicyError(f"policy `{policy_name(policy)}` failed to start: {type(error).__name__}: {error}") from error
+        raise PolicyError(f"policy `{policy_name(policy)}` failed to start: {describe(error)}") from error
 
 
 def check_lengths(lengths: Any, available: Ints, policy: Policy, step: int, requests: Ints) -> tuple[Ints, int]:

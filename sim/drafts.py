@@ -29,9 +29,12 @@ class DraftModel(Protocol):
 
     Attributes:
         gamma: drafts in a block.
+        replays: whether ``request`` means the trace's request id, and the same text each time; otherwise it is the
+            number of the request in the run, and a text of its own.
     """
 
     gamma: int
+    replays: bool
 
     def check(self, domains: Iterable[str]) -> None:
         """Raise DraftError if a domain is not known to the model."""
@@ -52,6 +55,8 @@ class DraftModel(Protocol):
 
 class ConstantDrafts:
     """Every draft is accepted with the same probability, whatever the domain, independently along the text."""
+
+    replays = False
 
     def __init__(self, acceptance: float, seed: int, gamma: int = 7, confidence: float | None = None) -> None:
         """Check the parameters.

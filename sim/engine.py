@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import simpy
 
-from ..policies import Generation, Ints, LaggedBudget, LaggedView, PolicyError, total
+from ..policies import Generation, Ints, LaggedBudget, LaggedView, PolicyError, describe, total
 from .array_rows import ArrayRows
 from .checks import check_lengths, policy_name, start_state
 from .cohort import make_cohort
@@ -220,13 +220,19 @@ class _Run:
         )
         try:
             if self.safe_budget is not None:  # it is not even handed this step's drafts
-                lengths, self.state = self.safe_budget.plan_past(past, generation, self.state)
+                answer = self.safe_budget.plan_past(past, generation, self.state)
             else:
                 known = np.array(outcomes, np.int64) if policy.needs_outcomes else None
-                lengths, self.state = policy.plan(past.with_drafts(generation, known), self.state)
-        except Exception as error:
-            what = str(error) if isinstance(error, PolicyError) else f"{type(error).__name__}: {error}"
+                answer = policy.plan(past.with_drafts(generation, known), self.state)
+        except (Exception, SystemExit) as error:
+            what = str(error) if isinstance(error, PolicyError) else describe(error)
             raise PolicyError(f"policy `{policy_name(policy)}` failed at step {step} ({rows} rows): {what}") from error
+        if type(answer) is not tuple or len(answer) != 2:
+            raise PolicyError(
+                f"policy `{policy_name(policy)}` at step {step}: plan must return (lengths, state), got "
+                f"{type(answer).__name__}; add the state, None if there is none"
+            )
+        lengths, self.state = answer
         lengths, verified = check_lengths(lengths, batch.available, policy, step, batch.requests)
         self.history.add(batch.order, generation)
         seconds = float(cost.table(rows)[rows + verified]) + context_seconds

@@ -60,6 +60,8 @@ class LatentDrafts:
         profile: the drafter.
     """
 
+    replays = False
+
     def __init__(
         self,
         profile: AcceptanceProfile,

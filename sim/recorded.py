@@ -30,6 +30,8 @@ class RecordedDrafts:
         path: the file.
     """
 
+    replays = True
+
     def __init__(self, path: str | Path) -> None:
         """Read and check the whole recording.
 
@@ -80,7 +82,7 @@ class RecordedDrafts:
             raise DraftError(
                 f"recording `{self.path}`, request {request}: no block is anchored at output token {missing} (its"
                 f" drafts are positions {missing + 1} to {missing + self.gamma}); record every block start up to the"
-                " last output token, or shorten the outputs"
+                " last output token but one, or shorten the outputs"
             )
         return confidence[at : at + count], accepted[at : at + count]
 

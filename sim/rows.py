@@ -41,6 +41,7 @@ class NoDrafts:
     """The draft model of a policy that does not draft: blocks of no tokens."""
 
     gamma = 0
+    replays = False
 
     def check(self, domains: Iterable[str]) -> None:
         """Accept every domain."""
@@ -102,7 +103,9 @@ class Rows(Protocol):
 def load_blocks(drafts: DraftModel, requests: Requests, request: int, entry: int, start: int, count: int) -> Blocks:
     """Return the drafts of the ``count`` blocks that start at ``start``, ``start + 1``, .."""
     domain = requests.domains[int(requests.domain[entry])]
-    confidence, outcomes = drafts.blocks(request, domain, start, count)
+    # A recording knows requests by their trace ids; a generated text is new each time a request is asked for again.
+    text = int(requests.name[entry]) if drafts.replays else request
+    confidence, outcomes = drafts.blocks(text, domain, start, count)
     return Blocks(confidence, np.multiply.accumulate(confidence, axis=1), outcomes)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from specsched.sim.drafts import make_draft_model
 from specsched.sim.engine import run
 from specsched.sim.metrics import Sla, point_metrics, step_regret
 from specsched.sim.profile_schema import profile_from_samples
-from specsched.sim.requests import SimulationError
+from specsched.sim.requests import Requests, SimulationError
 from specsched.sim.scenario import Prefill
 
 from .scenes import requests, scenario, sloped_profile
@@ -443,3 +444,37 @@ def test_planning_may_believe_in_another_context_slope() -> None:
     steps = run(scenario(Look(), requests=requests(20), cohort=4, planning=planning)).steps
     assert min(seen) > 0
     assert (steps["context_seconds"] == 0).all()
+
+
+@pytest.mark.parametrize("mode", ["open", "closed"])
+def test_recordings_know_requests_by_their_trace_ids(mode: str, tmp_path: Path) -> None:
+    """Request 7 of the trace accepts everything, 3 nothing, whatever the order they are asked for in."""
+    gamma = 2
+    rows = [
+        (request, start + depth, depth, 0.5, accepts or (None if depth > 1 else False))
+        for request, accepts in ((7, True), (3, False))
+        for start in range(1, 12)
+        for depth in range(1, gamma + 1)
+    ]
+    schema = {
+        "request": pl.Int64,
+        "position": pl.Int64,
+        "depth": pl.Int64,
+        "confidence": pl.Float64,
+        "accepted": pl.Boolean,
+    }
+    pl.DataFrame(rows, schema=schema, orient="row").write_parquet(tmp_path / "drafts.parquet")
+    wanted = Requests(
+        prompt_tokens=np.array([10, 10]),
+        output_tokens=np.array([12, 12]),
+        domain=np.zeros(2, np.int64),
+        domains=("chat",),
+        arrival_s=np.array([0.0, 1.0]),
+        name=np.array([7, 3]),
+    )
+    drafts = make_draft_model({"kind": "recorded", "path": str(tmp_path / "drafts.parquet")}, 0)
+    fields: dict[str, Any] = {"cohort": 2, "warmup": 0} if mode == "open" else {"cohort": 8, "warmup": 2}
+    done = run(scenario({"kind": "static", "k": 2}, drafts=drafts, requests=wanted, mode=mode, **fields)).requests
+    assert len(done) >= 2
+    assert (done.filter(pl.col("name") == 7)["accepted"] > 0).all()
+    assert (done.filter(pl.col("name") == 3)["accepted"] == 0).all()
