@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .arrays import Ints
-from .interface import Policy, Safety, View
+from .interface import Policy, PolicyError, Safety, View
 from .parameters import at_least
 
 
@@ -35,5 +35,7 @@ class Static(Policy):
         return np.minimum(view.available, self.k), state
 
     def longest(self, gamma: int) -> int:
-        """Return ``min(k, gamma)``."""
-        return min(self.k, gamma)
+        """Return ``k``; raises PolicyError if a block holds fewer drafts."""
+        if self.k > gamma:
+            raise PolicyError(f"`k` of policy `static` must be within the block of {gamma} drafts, got {self.k}")
+        return self.k

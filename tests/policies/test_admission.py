@@ -48,7 +48,7 @@ def test_impossible_budget_is_refused(budget: int, min_len: int) -> None:
 
 
 def test_fractional_budget_is_refused() -> None:
-    with pytest.raises(ValueError, match="whole number of drafts, got 1.5"):
+    with pytest.raises(ValueError, match=r"whole number of drafts, got 1\.5"):
         admit_top_k(np.full((2, 2), 0.5), np.array([2, 2]), 1.5)  # type: ignore[arg-type]
 
 
