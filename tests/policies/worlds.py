@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,6 @@ class TableCost:
 
     seconds: Floats
     sizes: tuple[int, ...] = ()
-    asked: list[int] = field(default_factory=list)
 
     def table(self, rows: int) -> Floats:
         return self.seconds

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from specsched.policies import Policy, build_policy
 from specsched.sim.cost import StepCost
@@ -59,13 +58,3 @@ def scenario(policy: dict[str, Any] | Policy, acceptance: float = 0.8, gamma: in
         seed=seed,
         **fields,
     )
-
-
-def z_interval(successes: float, spread: float, count: int, confidence_z: float = 2.576) -> tuple[float, float]:
-    """Return the normal interval (99 % by default) around a mean of ``count`` draws."""
-    mean = successes / count
-    half = confidence_z * spread / np.sqrt(count)
-    return mean - half, mean + half
-
-
-Floats = npt.NDArray[np.float64]

@@ -75,12 +75,6 @@ def test_rate_of_constant_drafts(policy: dict[str, Any]) -> None:
     assert abs(tokens.mean() - expected) < half
 
 
-def test_same_step_budget_is_constant_with_constant_confidence() -> None:
-    outcome = run(scenario({"kind": "async_topk", "lag": 1}, concurrency=8, requests=requests(100)))
-    full = outcome.steps.filter(pl.col("drafting_rows") == 8)
-    assert len(full) > 100
-
-
 @pytest.mark.parametrize("policy", [{"kind": "autoregressive"}, {"kind": "static", "k": 5}, {"kind": "async_topk"}])
 @pytest.mark.parametrize("mode", ["open", "closed"])
 def test_tokens_out_equal_tokens_asked(policy: dict[str, Any], mode: str) -> None:
