@@ -3,6 +3,7 @@
 from .admission import admit_top_k
 from .arrays import Bools, Floats, Ints
 from .calibration import STS, CalibrationError, auroc, brier, ece, fit_sts, reliability_table
+from .checks import check_lengths, check_policy, policy_name, start_state
 from .generation import Generation
 from .interface import (
     LaggedBudget,
@@ -34,9 +35,13 @@ __all__ = [
     "auroc",
     "brier",
     "build_policy",
+    "check_lengths",
+    "check_policy",
     "describe",
     "ece",
     "fit_sts",
+    "policy_name",
     "reliability_table",
+    "start_state",
     "total",
 ]

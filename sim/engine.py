@@ -14,9 +14,19 @@ import numpy as np
 import polars as pl
 import simpy
 
-from ..policies import Generation, Ints, LaggedBudget, LaggedView, PolicyError, describe, total
+from ..policies import (
+    Generation,
+    Ints,
+    LaggedBudget,
+    LaggedView,
+    PolicyError,
+    check_lengths,
+    describe,
+    policy_name,
+    start_state,
+    total,
+)
 from .array_rows import ArrayRows
-from .checks import check_lengths, policy_name, start_state
 from .cohort import make_cohort
 from .history import History
 from .list_rows import ListRows

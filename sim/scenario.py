@@ -7,8 +7,7 @@ from typing import Literal
 
 import polars as pl
 
-from ..policies import Policy
-from .checks import check_policy
+from ..policies import Policy, check_policy
 from .cost import StepCost
 from .drafts import DraftModel
 from .requests import Requests, SimulationError

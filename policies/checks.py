@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..policies import Ints, Policy, PolicyError, describe
+from .arrays import Ints
+from .interface import Policy, PolicyError, View
+from .problems import describe
 
 _FEW = 32
 _INT64 = np.dtype(np.int64)
@@ -85,3 +87,25 @@ def _wrong_kind(lengths: Any, available: Ints, policy: Policy, step: int) -> str
     row = int(np.argmax(bad))
     value = lengths[row] if len(lengths) else "none"
     return f"{where} whole numbers, got dtype {lengths.dtype} (row {row}: {value}); return .astype(np.int64)"
+
+
+def ask(policy: Policy, view: View, state: Any) -> tuple[Ints, Any]:
+    """Return the policy's verify lengths, int64 ``[R]``, and its next state, both checked.
+
+    Raises:
+        PolicyError: naming policy and step, if ``plan`` fails or returns what a step cannot execute.
+    """
+    try:
+        answer = policy.plan(view, state)
+    except (Exception, SystemExit) as error:
+        what = str(error) if isinstance(error, PolicyError) else describe(error)
+        raise PolicyError(
+            f"policy `{policy_name(policy)}` failed at step {view.step} ({view.rows} rows): {what}"
+        ) from error
+    if type(answer) is not tuple or len(answer) != 2:
+        raise PolicyError(
+            f"policy `{policy_name(policy)}` at step {view.step}: plan must return (lengths, state), got "
+            f"{type(answer).__name__}"
+        )
+    lengths, state = answer
+    return check_lengths(lengths, view.available, policy, view.step, view.requests)[0], state

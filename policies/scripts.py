@@ -1,0 +1,188 @@
+"""Random histories of a batch, played to a policy step by step, and what-if questions about any of them.
+
+The past of a step is adversarial: confidences tie, vanish and saturate, blocks are ragged, requests join and leave,
+costs have cliffs. Whatever holds for a single step after every such past holds for a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .arrays import Floats, Ints
+from .checks import ask, start_state
+from .exact import generation_of
+from .generation import Generation
+from .interface import Policy, View
+from .worlds import WorldCost
+
+SPECIAL = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
+"""Confidences that tie, vanish and saturate."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The batch of one step.
+
+    Attributes:
+        requests: ids by row, ``[R]``.
+        confidence: of each row's drafts, as many as it has; an empty tuple is a row without drafts.
+        outcomes: leading drafts of each row that would be accepted.
+        contexts: prompt plus emitted tokens of each row.
+        coin: value of ``view.coin``.
+    """
+
+    requests: tuple[int, ...]
+    confidence: tuple[tuple[float, ...], ...]
+    outcomes: tuple[int, ...]
+    contexts: tuple[int, ...]
+    coin: float
+
+    @property
+    def available(self) -> tuple[int, ...]:
+        """Drafts of each row."""
+        return tuple(map(len, self.confidence))
+
+
+@dataclass(frozen=True)
+class Script:
+    """Consecutive steps of a batch and what they cost.
+
+    Attributes:
+        gamma: drafts of a full block.
+        moments: the steps, in order.
+        seconds: step time of batches of 1, 2, .. tokens.
+        sizes: captured batch sizes, ascending.
+    """
+
+    gamma: int
+    moments: tuple[Moment, ...]
+    seconds: tuple[float, ...]
+    sizes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A step that a policy has come to, and what it decided there.
+
+    Attributes:
+        policy: the policy.
+        script: the history.
+        step: number of the step in it.
+        state: the policy's state before the step.
+        lengths: what it decided, int64 ``[R]``.
+    """
+
+    policy: Policy
+    script: Script
+    step: int
+    state: Any
+    lengths: Ints
+
+    @property
+    def moment(self) -> Moment:
+        """The batch of this step."""
+        return self.script.moments[self.step]
+
+    def again(self, confidence: tuple[tuple[float, ...], ...] | None = None) -> Ints:
+        """Return the lengths the policy decides after the same past, for other confidences of this step's drafts."""
+        moment = self.moment if confidence is None else replace(self.moment, confidence=confidence)
+        return ask(self.policy, view_of(self.policy, self.script, self.step, moment), self.state)[0]
+
+
+def play(policy: Policy, script: Script) -> Iterator[Situation]:
+    """Yield every step of a script with the policy's decision; its state flows from step to step.
+
+    Raises:
+        PolicyError: if the policy fails or returns lengths that a step cannot execute.
+    """
+    state = start_state(policy)
+    for step, moment in enumerate(script.moments):
+        lengths, following = ask(policy, view_of(policy, script, step, moment), state)
+        yield Situation(policy, script, step, state, lengths)
+        state = following
+
+
+def view_of(policy: Policy, script: Script, step: int, moment: Moment) -> View:
+    """Return what a policy sees of a moment as step ``step`` of a script."""
+    gamma = script.gamma if policy.drafts else 0
+    confidence = moment.confidence if policy.drafts else ((),) * len(moment.requests)
+    return View(
+        step,
+        np.array(moment.requests, np.int64),
+        generation_of([values or None for values in confidence], gamma),
+        np.array([len(values) for values in confidence], np.int64),
+        WorldCost(script.seconds, script.sizes),
+        _lagged(policy, script, step, moment.requests),
+        context=lambda: np.array(moment.contexts, np.int64),
+        outcomes=np.array(moment.outcomes, np.int64) if policy.needs_outcomes else None,
+        coin=lambda _: moment.coin,
+    )
+
+
+def _lagged(policy: Policy, script: Script, step: int, requests: tuple[int, ...]) -> Generation | None:
+    """Return generation ``step - lag`` matched by request."""
+    if not policy.lag:
+        return None
+    past: dict[int, tuple[float, ...]] = {}
+    if step >= policy.lag:
+        moment = script.moments[step - policy.lag]
+        past = dict(zip(moment.requests, moment.confidence, strict=True))
+    return generation_of([past.get(request) or None for request in requests], script.gamma)
+
+
+def random_script(rng: np.random.Generator, gamma: int, rows: int, steps: int) -> Script:
+    """Return a random script: about ``rows`` rows, of which some leave and others join in every step."""
+    requests = list(range(int(rng.integers(1, rows + 1))))
+    fresh = len(requests)
+    moments, joined = [], set(requests if rng.random() < 0.5 else ())
+    for _ in range(steps):
+        moments.append(_random_moment(rng, gamma, requests, joined))
+        stay = [request for request in requests if rng.random() < 0.85]
+        joined = set(range(fresh, fresh + int(rng.integers(0, rows - len(stay) + 1))))
+        fresh += len(joined)
+        requests = stay + sorted(joined) or [fresh]
+        fresh = max(fresh, requests[-1] + 1)
+    return Script(
+        gamma, tuple(moments), random_seconds(rng, rows * (gamma + 1)), _random_sizes(rng, rows * (gamma + 1))
+    )
+
+
+def _random_moment(rng: np.random.Generator, gamma: int, requests: list[int], joined: set[int]) -> Moment:
+    available = [
+        0 if r in joined else gamma if rng.random() < 0.7 else int(rng.integers(0, gamma + 1)) for r in requests
+    ]
+    return Moment(
+        tuple(requests),
+        tuple(tuple(random_confidences(rng, most).tolist()) for most in available),
+        tuple(int(rng.integers(0, most + 1)) for most in available),
+        tuple(int(each) for each in rng.integers(1, 2000, len(requests))),
+        float(rng.random()),
+    )
+
+
+def random_confidences(rng: np.random.Generator, count: int) -> Floats:
+    """Return confidences of one row: smooth, special or a mixture, since each hides different mistakes."""
+    values = rng.random(count) ** rng.choice([0.1, 0.5, 1.0, 3.0])
+    special = rng.choice(SPECIAL, count)
+    mixed: Floats = np.where(rng.random(count) < rng.choice([0.0, 0.3, 1.0]), special, values)
+    return mixed
+
+
+def random_seconds(rng: np.random.Generator, most: int) -> tuple[float, ...]:
+    """Return step times of batches of 1 .. ``most`` tokens: flat, sloped, with cliffs, or falling in places."""
+    seconds = 1.0 + rng.choice([0.0, 0.02, 0.1, 0.3]) * np.arange(most)
+    for riser in rng.integers(0, most, int(rng.integers(0, 4))):
+        seconds[riser:] += rng.choice([0.1, 0.5, 1.5])
+    if rng.random() < 0.25:
+        seconds *= rng.uniform(0.7, 1.3, most)
+    return tuple(seconds.tolist())
+
+
+def _random_sizes(rng: np.random.Generator, most: int) -> tuple[int, ...]:
+    if rng.random() < 0.5:
+        return ()
+    return tuple(sorted({int(size) for size in rng.integers(1, most + 1, 4)}))
