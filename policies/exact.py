@@ -21,7 +21,7 @@ import numpy as np
 from .checks import ask, start_state
 from .decoders import RIGHT, Block, Chain, Decoder, blocks, chains, finish
 from .generation import Generation
-from .interface import Policy, View
+from .interface import Policy, PolicyError, View
 from .worlds import Tokens, World
 
 Law = Mapping[Tokens, Fraction]
@@ -168,7 +168,7 @@ def freeze(state: Any) -> Any:
     """Return a hashable value that is equal for equal policy states.
 
     Raises:
-        TypeError: for a state made of something that has no value to compare, such as an object of a plain class.
+        PolicyError: for a state made of something that has no value to compare, such as an object of a plain class.
     """
     if isinstance(state, np.ndarray):
         return ("array", state.dtype.str, state.shape, state.tobytes())
@@ -184,7 +184,7 @@ def freeze(state: Any) -> Any:
         return ("set", frozenset(map(freeze, state)))
     if state is None or isinstance(state, bool | int | float | complex | str | bytes | np.generic | Fraction):
         return (type(state).__name__, state)
-    raise TypeError(
+    raise PolicyError(
         f"a policy state of type {type(state).__name__} cannot be compared; build states from numbers, strings, "
         "tuples, lists, dicts, arrays and dataclasses"
     )
