@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from .arrays import Floats, Ints
 from .checks import ask, start_state
 from .exact import generation_of
 from .generation import Generation
-from .interface import Policy, View
+from .interface import Policy, StepCost, View
 from .worlds import WorldCost
 
 SPECIAL = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
@@ -47,6 +48,14 @@ class Moment:
         return tuple(map(len, self.confidence))
 
 
+class ScriptCost(StepCost, Protocol):
+    """A step cost that also prices context lengths."""
+
+    def context_seconds(self, rows: int, context_tokens: int) -> float:
+        """Return seconds from ``context_tokens``, summed over ``rows`` rows."""
+        ...
+
+
 @dataclass(frozen=True)
 class Script:
     """Consecutive steps of a batch and what they cost.
@@ -56,12 +65,19 @@ class Script:
         moments: the steps, in order.
         seconds: step time of batches of 1, 2, .. tokens.
         sizes: captured batch sizes, ascending.
+        priced: a step cost that replaces ``seconds`` and ``sizes``.
     """
 
     gamma: int
     moments: tuple[Moment, ...]
     seconds: tuple[float, ...]
     sizes: tuple[int, ...] = ()
+    priced: ScriptCost | None = None
+
+    @cached_property
+    def cost(self) -> ScriptCost:
+        """The step cost that policies see."""
+        return self.priced or WorldCost(self.seconds, self.sizes)
 
 
 @dataclass(frozen=True)
@@ -115,9 +131,10 @@ def view_of(policy: Policy, script: Script, step: int, moment: Moment) -> View:
         np.array(moment.requests, np.int64),
         generation_of([values or None for values in confidence], gamma),
         np.array([len(values) for values in confidence], np.int64),
-        WorldCost(script.seconds, script.sizes),
+        script.cost,
         _lagged(policy, script, step, moment.requests),
         context=lambda: np.array(moment.contexts, np.int64),
+        context_seconds=script.cost.context_seconds(len(moment.requests), sum(moment.contexts)),
         outcomes=np.array(moment.outcomes, np.int64) if policy.needs_outcomes else None,
         coin=lambda _: moment.coin,
     )
@@ -134,13 +151,16 @@ def _lagged(policy: Policy, script: Script, step: int, requests: tuple[int, ...]
     return generation_of([past.get(request) or None for request in requests], script.gamma)
 
 
-def random_script(rng: np.random.Generator, gamma: int, rows: int, steps: int) -> Script:
-    """Return a random script: about ``rows`` rows, of which some leave and others join in every step."""
+def random_script(rng: np.random.Generator, gamma: int, rows: int, steps: int, ragged: float = 0.3) -> Script:
+    """Return a random script: up to ``rows`` rows, of which some leave and others join in every step.
+
+    A row has ``gamma`` drafts, none in the step it joins, and with probability ``ragged`` any number.
+    """
     requests = list(range(int(rng.integers(1, rows + 1))))
     fresh = len(requests)
     moments, joined = [], set(requests if rng.random() < 0.5 else ())
     for _ in range(steps):
-        moments.append(_random_moment(rng, gamma, requests, joined))
+        moments.append(_random_moment(rng, gamma, requests, joined, ragged))
         stay = [request for request in requests if rng.random() < 0.85]
         joined = set(range(fresh, fresh + int(rng.integers(0, rows - len(stay) + 1))))
         fresh += len(joined)
@@ -151,9 +171,11 @@ def random_script(rng: np.random.Generator, gamma: int, rows: int, steps: int) -
     )
 
 
-def _random_moment(rng: np.random.Generator, gamma: int, requests: list[int], joined: set[int]) -> Moment:
+def _random_moment(
+    rng: np.random.Generator, gamma: int, requests: list[int], joined: set[int], ragged: float
+) -> Moment:
     available = [
-        0 if r in joined else gamma if rng.random() < 0.7 else int(rng.integers(0, gamma + 1)) for r in requests
+        0 if r in joined else gamma if rng.random() >= ragged else int(rng.integers(0, gamma + 1)) for r in requests
     ]
     return Moment(
         tuple(requests),

@@ -164,6 +164,10 @@ class WorldCost:
         """Return the next captured size, or ``tokens`` beyond the last."""
         return next((size for size in self._sizes if size >= tokens), tokens)
 
+    def context_seconds(self, rows: int, context_tokens: int) -> float:
+        """Return 0: contexts cost nothing here."""
+        return 0.0
+
 
 def appendix_a(tokens: int = 1) -> World:
     """Return the world of the DSpark paper's Appendix A: one row, two drafts, vocabulary {A, B}.
