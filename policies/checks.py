@@ -83,10 +83,11 @@ def _wrong_kind(lengths: Any, available: Ints, policy: Policy, step: int) -> str
         return f"{where} a numpy array of whole numbers, got {type(lengths).__name__}; return np.array(.., np.int64)"
     if lengths.shape != available.shape:
         return f"{where} of shape ({len(available)},), one per row, got {lengths.shape}"
+    if not len(lengths):
+        return f"{where} whole numbers, got an empty array of {lengths.dtype}; return np.zeros(0, np.int64)"
     bad = ~np.equal(np.mod(lengths, 1), 0) if lengths.dtype.kind == "f" else np.ones(lengths.shape, np.bool_)
     row = int(np.argmax(bad))
-    value = lengths[row] if len(lengths) else "none"
-    return f"{where} whole numbers, got dtype {lengths.dtype} (row {row}: {value}); return .astype(np.int64)"
+    return f"{where} whole numbers, got dtype {lengths.dtype} (row {row}: {lengths[row]}); return .astype(np.int64)"
 
 
 def ask(policy: Policy, view: View, state: Any) -> tuple[Ints, Any]:
