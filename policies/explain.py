@@ -1,0 +1,231 @@
+"""A counterexample written out so that a reader can redo it by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, is_dataclass
+from fractions import Fraction
+from itertools import islice
+from typing import Any
+
+from .blame import anticipation, coupling
+from .checks import policy_name
+from .decoders import RIGHT, Decoder
+from .exact import ExactLaw, JointLaw, Law, Verdict, distance, law
+from .interface import Policy
+from .notation import letters, world_lines
+from .paths import Path, paths
+from .stepping import Stepper
+from .worlds import Tokens, World
+
+FEW = 12
+"""All paths are shown up to so many; beyond, those to the accused outcome alone."""
+
+SHOWN = 24
+"""The most paths shown, those of greatest probability."""
+
+COUNTED = 5_000
+"""Paths after which counting stops."""
+
+
+@dataclass(frozen=True)
+class LawLine:
+    """One outcome: first tokens of a row (of all rows, in a joint law) and its probabilities."""
+
+    outcome: tuple[str, ...]
+    scheduler: Fraction
+    target: Fraction
+
+    @property
+    def difference(self) -> Fraction:
+        """How much too likely it is."""
+        return self.scheduler - self.target
+
+
+@dataclass(frozen=True)
+class LawTable:
+    """A law beside the target's.
+
+    Attributes:
+        rows: whose first tokens; several in a joint law.
+        lines: its outcomes.
+        total_variation: half the sum of the absolute differences.
+    """
+
+    rows: tuple[int, ...]
+    lines: tuple[LawLine, ...]
+    total_variation: Fraction
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """Paths that are not shown.
+
+    Attributes:
+        accused: those to the accused outcome; ``probability`` is their sum.
+        others: those to other outcomes.
+        counted: False if there are more of either than were counted.
+    """
+
+    accused: int
+    probability: Fraction
+    others: int
+    counted: bool
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A world and what a policy does in it.
+
+    Attributes:
+        policy, decoder: their names.
+        world: the world.
+        verdict: which law is wrong, if any.
+        watched: rows whose first tokens are compared: the one whose law is wrong, or all.
+        accused: the outcome with the largest excess.
+        paths: ways through the world; those to the accused outcome come first.
+        hidden: what was left out.
+        laws: the law that is wrong; for a joint one, those of the single rows as well.
+        reason: what goes wrong, in a sentence.
+    """
+
+    policy: str
+    decoder: str
+    world: World
+    verdict: Verdict
+    watched: tuple[int, ...]
+    accused: LawLine
+    paths: tuple[Path, ...]
+    hidden: Hidden
+    laws: tuple[LawTable, ...]
+    reason: str
+
+    @property
+    def world_lines(self) -> tuple[str, ...]:
+        """The world in words."""
+        return tuple(world_lines(self.world))
+
+    @property
+    def accused_paths(self) -> tuple[Path, ...]:
+        """The shown paths to the accused outcome."""
+        return tuple(path for path in self.paths if tuple(map(letters, path.outcome)) == self.accused.outcome)
+
+    def lines(self) -> list[str]:
+        """Return the whole as plain text."""
+        from .explain_text import explanation_lines
+
+        return explanation_lines(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the whole as JSON data; probabilities are strings such as ``17/20``."""
+        found: dict[str, Any] = plain(self)
+        found["world_in_words"] = list(self.world_lines)
+        for path, data in zip(self.paths, found["paths"], strict=True):
+            data["probability"] = str(path.probability)
+            data["outcome"] = list(map(letters, path.outcome))
+        return found
+
+
+def explain(world: World, policy: Policy, decoder: Decoder = RIGHT) -> Explanation:
+    """Write out what a policy does in a world and which outcome it makes too likely.
+
+    Args:
+        world: small; at best shrunk.
+        policy: decides the verify lengths.
+        decoder: how tokens are drawn.
+
+    Raises:
+        WorldTooLarge: if the law of the world takes too many transitions.
+        PolicyError: if the policy fails or returns lengths that a step cannot execute.
+    """
+    exact = law(world, policy, decoder)
+    watched = _watched(exact)
+    tables = _tables(exact, watched)
+    accused = max(tables[0].lines, key=lambda line: line.difference)
+    outcome = _tokens(accused.outcome)
+    stepper = Stepper(world, policy, decoder)
+    shown, hidden = _choose(stepper, watched, outcome, accused)
+    return Explanation(
+        policy=policy_name(policy),
+        decoder=decoder.name,
+        world=world,
+        verdict=exact.verdict,
+        watched=watched,
+        accused=accused,
+        paths=shown,
+        hidden=hidden,
+        laws=tables,
+        reason=_reason(stepper, exact, watched),
+    )
+
+
+def plain(value: Any) -> Any:
+    """Return JSON data for dataclasses, tuples and fractions."""
+    if isinstance(value, Fraction):
+        return str(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, tuple | list):
+        return [plain(each) for each in value]
+    return value
+
+
+def _watched(exact: ExactLaw) -> tuple[int, ...]:
+    """Return the row whose law is furthest off, or all rows if no row's is."""
+    if exact.verdict != "marginal":
+        return tuple(range(len(exact.rows)))
+    rows = range(len(exact.rows))
+    return (max(rows, key=lambda row: distance(exact.rows[row], exact.target_rows[row])),)
+
+
+def _tables(exact: ExactLaw, watched: tuple[int, ...]) -> tuple[LawTable, ...]:
+    """Return the law in question first, then those of single rows where the joint one is in question."""
+    single = [_row_table(row, exact.rows[row], exact.target_rows[row]) for row in watched]
+    if len(watched) == 1:
+        return tuple(single)
+    return (_table(watched, exact.joint, exact.target_joint), *single)
+
+
+def _row_table(row: int, found: Law, target: Law) -> LawTable:
+    return _table((row,), {(key,): mass for key, mass in found.items()}, {(key,): mass for key, mass in target.items()})
+
+
+def _table(rows: tuple[int, ...], found: JointLaw, target: JointLaw) -> LawTable:
+    none = Fraction(0)
+    lines = tuple(
+        LawLine(tuple(map(letters, outcome)), found.get(outcome, none), target.get(outcome, none))
+        for outcome in sorted(found.keys() | target.keys())
+    )
+    return LawTable(rows, lines, distance(found, target))
+
+
+def _tokens(outcome: tuple[str, ...]) -> tuple[Tokens, ...]:
+    return tuple(tuple(ord(letter) - ord("A") for letter in text) for text in outcome)
+
+
+def _choose(
+    stepper: Stepper, watched: tuple[int, ...], outcome: tuple[Tokens, ...], accused: LawLine
+) -> tuple[tuple[Path, ...], Hidden]:
+    """Return the paths to show, and what that leaves out."""
+    every = list(islice(paths(stepper, watched), COUNTED))
+    guilty = list(islice(paths(stepper, watched, outcome), COUNTED))
+    others = [path for path in every if path.outcome != outcome]
+    ranked = sorted(guilty, key=lambda path: path.probability, reverse=True)[:SHOWN]
+    kept = set(map(id, ranked))
+    shown = [path for path in guilty if id(path) in kept]
+    told = sum((path.probability for path in shown), Fraction(0))
+    left = 0 if len(every) <= FEW else len(others)
+    counted = len(every) < COUNTED and len(guilty) < COUNTED
+    hidden = Hidden(len(guilty) - len(shown), accused.scheduler - told, left, counted)
+    return (*shown, *([] if left else others)), hidden
+
+
+def _reason(stepper: Stepper, exact: ExactLaw, watched: tuple[int, ...]) -> str:
+    if exact.verdict == "lossless":
+        return "Nothing goes wrong here: every outcome is as likely as under the target."
+    found = anticipation(stepper, watched[0]) if exact.verdict == "marginal" else coupling(stepper)
+    if found is None:
+        return (
+            f"No verify length depends on a draft it must not know, so the fault is the decoder's "
+            f"(`{stepper.decoder.name}`)."
+        )
+    return found[0].upper() + found[1:]
