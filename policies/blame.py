@@ -153,7 +153,7 @@ def _anticipating(
         reason = "outcomes: the policy knows which drafts would be accepted"
     return (
         f"{_when(moment)}row {moment.rows[place]}'s draft {position} is verified if {moment.text(place, more[place])} "
-        f"and refused if {moment.text(place, less[place])}{_others(moment, more, {place})}, so whether it is verified "
+        f"and refused if {moment.text(place, less[place])}{_others(moment, more, place)}, so whether it is verified "
         f"depends on {reason}."
     )
 
@@ -167,7 +167,7 @@ def coupling(stepper: Stepper) -> str | None:
             if (pair := _coupled(moment, source, sink)) is not None
         ]
         if found:
-            return f"{_when(moment)}{'; and '.join(found)}: drafts that are not verified decide which are."
+            return f"{_when(moment)}{', and '.join(found)}; that ties the rows together."
     return None
 
 
@@ -183,9 +183,9 @@ def _coupled(moment: Moment, source: int, sink: int) -> str | None:
             if differs is not None and differs > lengths[source]:
                 rows = moment.rows
                 return (
-                    f"with {lengths[source] or 'none'} of row {rows[source]}'s drafts verified, row {rows[sink]} "
-                    f"verifies {lengths[sink]} if row {rows[source]} drafted {moment.text(source, one[source])}, but "
-                    f"{lengths_[sink]} if {moment.text(source, other[source])}{_others(moment, one, {source})}"
+                    f"row {rows[source]}'s unverified draft {differs} decides about row {rows[sink]} "
+                    f"({lengths[sink]} verified if {moment.text(source, one[source])}, {lengths_[sink]} if "
+                    f"{moment.text(source, other[source])}{_others(moment, one, source)})"
                 )
     return None
 
@@ -201,11 +201,11 @@ def _when(moment: Moment) -> str:
     return f"in step {moment.step}, {after}" if moment.step else ""
 
 
-def _others(moment: Moment, seen: tuple[Seen, ...], told: set[int]) -> str:
-    """Return what is drafted in the rows not told of, where it matters."""
+def _others(moment: Moment, seen: tuple[Seen, ...], told: int) -> str:
+    """Return what is drafted in the rows but the one told of, where that says something."""
     said = [
         f"row {row} drafts {moment.text(place, seen[place])}"
         for place, row in enumerate(moment.rows)
-        if place not in told and moment.text(place, seen[place]) not in ("-", "any")
+        if place != told and moment.text(place, seen[place]) not in ("-", "any")
     ]
-    return f" (while {' and '.join(said)})" if said else ""
+    return f", while {' and '.join(said)}" if said else ""

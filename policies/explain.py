@@ -140,7 +140,7 @@ def explain(world: World, policy: Policy, decoder: Decoder = RIGHT) -> Explanati
     exact = law(world, policy, decoder)
     watched = _watched(exact)
     tables = _tables(exact, watched)
-    accused = max(tables[0].lines, key=lambda line: line.difference)
+    accused = max(tables[0].lines, key=lambda line: (line.difference, -line.target))
     outcome = _tokens(accused.outcome)
     stepper = Stepper(world, policy, decoder)
     shown, hidden = _choose(stepper, watched, outcome, accused)
@@ -208,7 +208,7 @@ def _choose(
     """Return the paths to show, and what that leaves out."""
     every = list(islice(paths(stepper, watched), COUNTED))
     guilty = list(islice(paths(stepper, watched, outcome), COUNTED))
-    others = [path for path in every if path.outcome != outcome]
+    others = sorted((path for path in every if path.outcome != outcome), key=lambda path: path.outcome)
     ranked = sorted(guilty, key=lambda path: path.probability, reverse=True)[:SHOWN]
     kept = set(map(id, ranked))
     shown = [path for path in guilty if id(path) in kept]
