@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import runpy
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -30,7 +30,7 @@ from specsched.policies.length_maps import (
     row_wise,
     stopping_set,
 )
-from specsched.policies.worlds import Distribution, Tokens, World, appendix_a, coupled_rows
+from specsched.policies.worlds import Distribution, RowPlan, Tokens, World, appendix_a, coupled_rows
 
 SCRIPT = runpy.run_path(str(Path(__file__).resolve().parents[2] / "benchmarks/length_maps.py"))
 SMALLEST = list(all_maps((1, 1), 2))
@@ -226,6 +226,51 @@ def test_maps_that_decide_before_they_look_keep_the_joint_law(counts: tuple[int,
         assert law_of(mapping, *laws).verdict == "lossless"
         varied += len(set(mapping.lengths)) > 1
     assert varied >= 3
+
+
+@dataclass(frozen=True)
+class Adversary(Policy):
+    """Picks its next map by everything it has seen, drafts that were never verified included."""
+
+    seed: int
+    abandon: bool = False
+
+    def start(self) -> Any:
+        return ()
+
+    def plan(self, view: View, state: Any) -> tuple[Ints, Any]:
+        counts = tuple(view.available.tolist())
+        rng = random.Random(f"{self.seed} {view.step} {view.requests.tolist()} {view.context_tokens.tolist()} {state}")
+        mapping = grow(rng, counts, 2, self.abandon)
+        drafts = tuple(
+            tuple(int(1 - value) for value in values[:count])
+            for values, count in zip(view.confidence.tolist(), counts, strict=True)
+        )
+        return np.array(mapping[drafts], np.int64), (*state, drafts)
+
+
+@pytest.mark.parametrize("abandon", [False, True])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        (RowPlan(), RowPlan()),
+        (RowPlan(length=2), RowPlan(first_block=1)),
+        (RowPlan(available=(2, 1)), RowPlan(first_block=1, length=3)),
+    ],
+)
+def test_an_adversary_with_full_memory_cannot_break_what_each_step_keeps(
+    rows: tuple[RowPlan, ...], abandon: bool
+) -> None:
+    rng = random.Random(12)
+    varied = 0
+    for seed in range(4):
+        laws = random_table(rng, 2, 2), random_table(rng, 2, 2)
+        pattern = revealing_world(LengthMap.of(lambda _: (0, 0), (2, 1), 2), *laws)
+        available = tuple(replace(row, available=row.available or (1 + r % 2,)) for r, row in enumerate(rows))
+        found = law(replace(pattern, tokens=3, rows=available), Adversary(seed, abandon))
+        assert found.verdict == "lossless"
+        varied += found.coverage.varied and found.coverage.split
+    assert varied >= 2
 
 
 @pytest.mark.parametrize(("counts", "vocabulary"), [((1, 1), 2), ((1, 1), 3), ((2, 2), 2), ((1, 1, 1), 2)])
