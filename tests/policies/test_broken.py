@@ -1,4 +1,4 @@
-"""Each broken scheduler in the smallest world that shows its bias, beside the one that does it right.
+"""Each broken scheduler in a small world that shows its bias, beside the one that does it right.
 
 Unless a world says otherwise, p_t = (7/10, 3/10) and p_d = (1/2, 1/2) over the tokens A, B. Then a draft A is always
 accepted and a draft B with probability 3/5, else A is emitted. Two figures recur. *Verified iff A*: Pr(A) = 1/2 + 1/2 *
@@ -55,7 +55,7 @@ class Witness:
     """A world that shows a bias.
 
     Attributes:
-        world: the smallest that does.
+        world: a small one that does.
         marginal, joint: total-variation distances, derived by hand.
         instead: the look-alike that does it right.
     """

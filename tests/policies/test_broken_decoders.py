@@ -1,4 +1,4 @@
-"""Each broken decoder under a safe scheduler, in the smallest world that shows its bias, beside right decoding.
+"""Each broken decoder under a safe scheduler, in a small world that shows its bias, beside right decoding.
 
 Tokens are A, B, C. Intervals are those of the uniforms, cumulated in that order.
 """
