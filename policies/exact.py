@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
-from math import lcm
+from math import lcm, prod
 from typing import Any, Literal
 
 from .decoders import RIGHT, Decoder, finish
@@ -163,6 +163,10 @@ def target_law(world: World, row: int) -> Law:
     return found
 
 
+Masses = dict[tuple[RowState, ...], Any]
+"""Mass by the rows' states, as whole numbers where right decoding makes them so."""
+
+
 class _Walk:
     """One enumeration."""
 
@@ -172,80 +176,107 @@ class _Walk:
         self.stepper = Stepper(world, policy, decoder, self.coverage.note)
         self.states = self.transitions = 0
         self.unit = _common_denominator(world)
+        self.emissions: dict[Any, list[tuple[Tokens, Any]]] = {}
         self.moves: dict[Any, list[tuple[RowState, Any]]] = {}
 
     def run(self) -> JointLaw:
         """Follow every path and return the joint law."""
-        now: dict[State, Any] = {self.stepper.start(): 1}
+        start = self.stepper.start()
+        now: dict[tuple[Any, Any], Masses] = {(start.history, start.memory): {start.rows: 1}}
         joint: defaultdict[tuple[Tokens, ...], Fraction] = defaultdict(Fraction)
-        complete = self.stepper.complete
         step, denominator = 0, 1
         while now:
-            following: defaultdict[State, Any] = defaultdict(int)
-            for state, mass in now.items():
-                self.states += 1
-                if all(complete(row, each) for row, each in enumerate(state.rows)):
-                    joint[tuple(each.tokens for each in state.rows)] += Fraction(mass) / denominator
-                else:
-                    self._advance(step, state, mass, following)
+            following: defaultdict[tuple[Any, Any], Masses] = defaultdict(dict)
+            done: defaultdict[tuple[Tokens, ...], Any] = defaultdict(int)
+            for (history, memory), masses in now.items():
+                for rows, mass in masses.items():
+                    self._step(step, State(rows, history, memory), mass, following, done)
+            for tokens, mass in done.items():
+                joint[tokens] += Fraction(mass) / denominator
             now, step = following, step + 1
             denominator *= self.unit ** len(self.world.rows) * len(self.world.coins)
         return dict(joint)
 
-    def _advance(self, step: int, state: State, mass: Any, following: defaultdict[State, Any]) -> None:
-        """Spread a state's mass over the states after a step."""
-        stepper = self.stepper
-        active = stepper.active(step, state.rows)
-        idle = self.unit ** (len(state.rows) - len(active))
+    def _step(
+        self,
+        step: int,
+        state: State,
+        mass: Any,
+        following: defaultdict[tuple[Any, Any], Masses],
+        done: defaultdict[tuple[Tokens, ...], Any],
+    ) -> None:
+        """Add a state's mass to those that are done, or spread it over the states after a step."""
+        self.states += 1
+        stepper, rows = self.stepper, state.rows
+        if all(stepper.complete(row, each) for row, each in enumerate(rows)):
+            done[tuple(each.tokens for each in rows)] += mass
+            return
+        active = stepper.active(step, rows)
+        mass *= self.unit ** (len(rows) - len(active))
         if not active:
-            following[state] += mass * idle * len(self.world.coins)
+            _add(following[state.history, state.memory], rows, mass * len(self.world.coins))
             return
         drafted = stepper.drafted(step, active)
-        options = [stepper.options(row, state.rows[row].last, has) for row, has in zip(active, drafted, strict=True)]
+        options = [stepper.options(row, rows[row].last, has) for row, has in zip(active, drafted, strict=True)]
         for seen in product(*options):
             history = stepper.history(state.history, active, seen)
             for share, lengths, memory, _ in stepper.decisions(step, state, active, drafted, seen):
-                after = State(state.rows, history, memory)
-                self._emit(after, mass * idle * share, active, drafted, seen, lengths, following)
+                moves = [
+                    self._moves(row, rows[row], has, what, length)
+                    for row, has, what, length in zip(active, drafted, seen, lengths, strict=True)
+                ]
+                self._spread(rows, active, moves, mass * share, following[history, memory])
 
-    def _emit(
+    def _spread(
         self,
-        state: State,
-        mass: Any,
+        rows: tuple[RowState, ...],
         active: tuple[int, ...],
-        drafted: tuple[int, ...],
-        seen: tuple[Seen, ...],
-        lengths: tuple[int, ...],
-        following: defaultdict[State, Any],
+        moves: list[list[tuple[RowState, Any]]],
+        mass: Any,
+        into: Masses,
     ) -> None:
         """Add the mass of every combination of the rows' new states."""
-        each = [
-            self._moves(row, state.rows[row], has, what, length)
-            for row, has, what, length in zip(active, drafted, seen, lengths, strict=True)
-        ]
-        for moved in product(*each):
-            rows, weight = list(state.rows), mass
-            for row, (new, probability) in zip(active, moved, strict=True):
-                rows[row] = new
-                weight *= probability
-            following[State(tuple(rows), state.history, state.memory)] += weight
-            self.transitions += 1
+        self.transitions += prod(map(len, moves))
         if self.transitions > self.limit:
             raise WorldTooLarge(
                 f"more than {self.limit} transitions; take fewer rows, drafts or tokens, or raise `limit`"
             )
+        if len(moves) == len(rows) == 1:  # the common case, without the detour
+            for new, probability in moves[0]:
+                _add(into, (new,), mass * probability)
+            return
+        for moved in product(*moves):
+            now, weight = list(rows), mass
+            for row, (new, probability) in zip(active, moved, strict=True):
+                now[row] = new
+                weight *= probability
+            _add(into, tuple(now), weight)
 
     def _moves(self, row: int, state: RowState, count: int, seen: Seen, verified: int) -> list[tuple[RowState, Any]]:
         """Return a row's states after a step in which the policy saw ``seen``, with masses in units."""
         key = row, state, count, seen, verified
         if key not in self.moves:
-            found: defaultdict[RowState, Fraction] = defaultdict(Fraction)
-            for block, chain in self.stepper.options(row, state.last, count)[seen]:
-                here = block.probability * chain.probability
-                for tokens, share in finish(self.world, self.decoder, row, state.last, block, chain, verified):
-                    found[self.stepper.after(row, state, tokens)] += here * share
-            self.moves[key] = [(new, _whole(mass * self.unit)) for new, mass in found.items() if mass]
+            found: defaultdict[RowState, Any] = defaultdict(int)
+            for tokens, mass in self._emissions(row, state.last, count, seen, verified):
+                found[self.stepper.after(row, state, tokens)] += mass
+            self.moves[key] = list(found.items())
         return self.moves[key]
+
+    def _emissions(self, row: int, anchor: int, count: int, seen: Seen, verified: int) -> list[tuple[Tokens, Any]]:
+        """Return what a row emits after an anchor, with masses in units."""
+        key = row, anchor, count, seen, verified
+        if key not in self.emissions:
+            found: defaultdict[Tokens, Fraction] = defaultdict(Fraction)
+            for block, chain in self.stepper.options(row, anchor, count)[seen]:
+                here = block.probability * chain.probability
+                for tokens, share in finish(self.world, self.decoder, row, anchor, block, chain, verified):
+                    found[tokens] += here * share
+            self.emissions[key] = [(tokens, _whole(mass * self.unit)) for tokens, mass in found.items() if mass]
+        return self.emissions[key]
+
+
+def _add(masses: Masses, rows: tuple[RowState, ...], mass: Any) -> None:
+    masses[rows] = masses.get(rows, 0) + mass
 
 
 def _common_denominator(world: World) -> int:

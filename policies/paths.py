@@ -225,7 +225,7 @@ class _Paths:
                 new = stepper.after(row, state, tokens)
                 if not self._leads_on(row, new):
                     continue
-                way = self._way(block, chain, verified, tokens, new.count - state.count)
+                way = self._way(block, chain, verified, tokens, new.emitted - state.emitted)
                 found[False][new][way] += given * share
                 if stepper.complete(row, new):
                     shown = len(new.tokens) - len(state.tokens)
@@ -259,7 +259,7 @@ class _Paths:
 def _emitted(before: RowState, after: RowState, ends: bool) -> str:
     """Return the tokens a move emits; how many lie beyond the compared ones stands in parentheses."""
     inside = letters(after.tokens[len(before.tokens) :])
-    beyond = after.count - before.count - (len(after.tokens) - len(before.tokens))
+    beyond = after.emitted - before.emitted - (len(after.tokens) - len(before.tokens))
     return inside if ends or not beyond else f"{inside}(+{beyond})"
 
 

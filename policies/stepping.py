@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -25,17 +25,21 @@ Seen = tuple[tuple[float, ...], int | None]
 Note = Callable[[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]], None]
 
 
-@dataclass(frozen=True)
-class RowState:
-    """A row between steps: its first ``L`` tokens, how many it has emitted, and the last of them."""
+class RowState(NamedTuple):
+    """A row between steps.
+
+    Attributes:
+        tokens: its first ``L`` tokens.
+        emitted: how many it has emitted in all.
+        last: the last of them.
+    """
 
     tokens: Tokens
-    count: int
+    emitted: int
     last: int
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """Everything the future depends on.
 
     Attributes:
@@ -97,7 +101,7 @@ class Stepper:
         return tuple(
             row
             for row, (plan, state) in enumerate(zip(self.world.rows, rows, strict=True))
-            if plan.admitted <= step and state.count != plan.length and not self._ended(state)
+            if plan.admitted <= step and state.emitted != plan.length and not self._ended(state)
         )
 
     def drafted(self, step: int, active: tuple[int, ...]) -> tuple[int, ...]:
@@ -125,7 +129,7 @@ class Stepper:
             PolicyError: if the policy fails, returns lengths that a step cannot execute, or keeps a state that cannot
                 be compared.
         """
-        counts = tuple(state.rows[row].count for row in active)
+        counts = tuple(state.rows[row].emitted for row in active)
         key = (step, active, counts, state.history, state.memory, seen)
         for coin in self.world.coins:
             answer = self._plans.get((key, coin)) or self._plans.get((key, None))
@@ -146,11 +150,11 @@ class Stepper:
         """Return a row's state once it has emitted tokens, cut at its end."""
         length = self.world.rows[row].length
         if length is not None:
-            tokens = tokens[: length - state.count]
+            tokens = tokens[: length - state.emitted]
         if self.world.end in tokens:
             tokens = tokens[: tokens.index(self.world.end) + 1]
         kept = (*state.tokens, *tokens)[: self.world.compared(row)]
-        return RowState(kept, state.count + len(tokens), tokens[-1])
+        return RowState(kept, state.emitted + len(tokens), tokens[-1])
 
     def history(self, history: tuple[Any, ...], active: tuple[int, ...], seen: tuple[Seen, ...]) -> tuple[Any, ...]:
         """Return `State.history` after a step."""

@@ -1,0 +1,303 @@
+"""Search for a world in which a policy changes what leaves, and say what was covered if none turns up.
+
+Worlds come from Hypothesis, smallest sizes first; each is judged by its exact law in fractions. A world that breaks a
+policy is shrunk to one that can be redone by hand. Beside the worlds, the two rules are tried on random histories of
+larger batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from hypothesis import HealthCheck, Phase, Verbosity, given, settings
+from hypothesis import seed as seeded
+
+from .checks import check_policy, policy_name
+from .decoders import RIGHT, Decoder
+from .exact import ExactLaw, WorldTooLarge, freeze, law
+from .interface import Policy, PolicyError
+from .rules import RuleReport, probe
+from .scripts import play, random_script
+from .strategies import Size, worlds
+from .worlds import World
+
+Outcome = Literal["lossless", "marginal", "joint", "undecided", "vacuous"]
+
+GAMMA = 5
+"""Drafts of a block where the rules are tried: beyond what is enumerated."""
+
+LIMIT = 300_000
+"""Transitions after which a world is given up and counted as too large."""
+
+LONGEST = 5
+"""The most tokens a row is followed for, however long the policy's lag."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What was covered at one size.
+
+    Attributes:
+        rows, vocabulary, gamma, tokens: the size; rows are followed for up to ``tokens`` tokens.
+        worlds: different worlds enumerated.
+        admitted: those in which some draft was verified.
+        varied: those in which the same batch got different budgets on different paths.
+        split: those in which some draft was verified on one path and refused on another.
+        too_large: worlds given up, not counted in ``worlds``.
+    """
+
+    rows: int
+    vocabulary: int
+    gamma: int
+    tokens: int
+    worlds: int
+    admitted: int
+    varied: int
+    split: int
+    too_large: int = 0
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """A world in which the law that leaves is not the target's.
+
+    Attributes:
+        world: shrunk as far as Hypothesis could.
+        law: its exact law, in fractions.
+        examples: worlds enumerated until a first one broke, that one included.
+    """
+
+    world: World
+    law: ExactLaw
+    examples: int
+
+
+@dataclass(frozen=True)
+class Search:
+    """The outcome of a search through worlds."""
+
+    tallies: tuple[Tally, ...]
+    counterexample: Counterexample | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What is known of a policy after a check.
+
+    Attributes:
+        policy: its name.
+        rules: the two rules on random histories.
+        search: the worlds enumerated.
+    """
+
+    policy: str
+    rules: RuleReport
+    search: Search
+
+    @property
+    def tallies(self) -> tuple[Tally, ...]:
+        """What was covered, by size."""
+        return self.search.tallies
+
+    @property
+    def counterexample(self) -> Counterexample | None:
+        """The world that breaks the policy, if one was found."""
+        return self.search.counterexample
+
+    @property
+    def worlds(self) -> int:
+        """Worlds enumerated in all."""
+        return sum(tally.worlds for tally in self.tallies)
+
+    @property
+    def verdict(self) -> Outcome:
+        """``marginal`` or ``joint`` if a world shows that law to be wrong. Otherwise nothing was found.
+
+        ``vacuous`` if no draft was ever verified, ``undecided`` if the stopping-set rule fails, else ``lossless``.
+        """
+        if self.counterexample is not None:
+            return "marginal" if self.counterexample.law.marginal_tv else "joint"
+        if not any(tally.admitted for tally in self.tallies):
+            return "vacuous"
+        return "undecided" if self.rules.stopping_set is not None else "lossless"
+
+
+def check(
+    policy: Policy,
+    examples: int = 3000,
+    seed: int = 0,
+    own_token: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Report:
+    """Try to show that a policy changes the output distribution.
+
+    Args:
+        policy: judged with right decoding.
+        examples: worlds to enumerate, shared out among the sizes.
+        seed: of the worlds and histories.
+        own_token: let confidences read the very draft they belong to.
+        progress: called with (worlds enumerated, ``examples``).
+
+    Raises:
+        PolicyError: if the policy declares nonsense, fails, returns lengths that a step cannot execute, keeps a state
+            that cannot be compared, or answers differently when asked again.
+    """
+    check_policy(policy, GAMMA)
+    check_pure(policy, seed)
+    rules = probe(policy, GAMMA, seed=seed)
+    found = search(policy, shares(sizes_for(policy), examples), seed=seed, own_token=own_token, progress=progress)
+    return Report(policy_name(policy), rules, found)
+
+
+def check_pure(policy: Policy, seed: int = 0) -> None:
+    """Ask a policy everything twice.
+
+    Raises:
+        PolicyError: unless the second answer is the first, and the state it was given is unchanged.
+    """
+    rng = np.random.default_rng(seed)
+    for _ in range(10):
+        for situation in play(policy, random_script(rng, GAMMA, 3, 4)):
+            before = freeze(situation.state)
+            again = situation.again()
+            where = f"policy `{policy_name(policy)}` at step {situation.step}"
+            if not np.array_equal(again, situation.lengths):
+                raise PolicyError(
+                    f"{where}: asked twice with the same view and state it returned {situation.lengths.tolist()}, then "
+                    f"{again.tolist()}; plan must be a pure function: keep memory in the state, take randomness from "
+                    "`view.coin`"
+                )
+            if freeze(situation.state) != before:
+                raise PolicyError(f"{where}: plan changed the state it was given; return a new one instead")
+
+
+def sizes_for(policy: Policy) -> tuple[tuple[Size, float], ...]:
+    """Return the sizes worth enumerating for a policy, smallest first, with each one's share of the worlds.
+
+    A budget of lag ``n`` reads a generation only after ``n`` steps, so rows are followed for ``n + 2`` tokens where
+    that can be enumerated, and for 3 at least.
+    """
+    follow = min(max((policy.lag or 0) + 2, 3), LONGEST)
+    return (
+        (Size(1, 2, 1, follow), 0.08),
+        (Size(1, 2, 2, follow), 0.24),
+        (Size(1, 3, 1, 3), 0.05),
+        (Size(1, 2, 3, 3), 0.12),
+        (Size(1, 3, 2, 3), 0.08),
+        (Size(2, 2, 1, follow), 0.12),
+        (Size(2, 2, 2, 3), 0.20),
+        (Size(1, 3, 3, 3), 0.03),
+        (Size(1, 2, 4, 3), 0.05),
+        (Size(2, 3, 1, 3), 0.03),
+    )
+
+
+def shares(sizes: Iterable[tuple[Size, float]], examples: int) -> list[tuple[Size, int]]:
+    """Return how many worlds of each size to enumerate."""
+    return [(size, max(1, round(share * examples))) for size, share in sizes]
+
+
+def search(
+    policy: Policy,
+    sizes: Iterable[tuple[Size, int]],
+    decoder: Decoder = RIGHT,
+    seed: int = 0,
+    own_token: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Search:
+    """Enumerate worlds size by size, until one breaks the law.
+
+    Args:
+        policy: decides the verify lengths.
+        sizes: sizes in order, with how many worlds of each.
+        decoder: how tokens are drawn.
+        seed: of the worlds.
+        own_token: let confidences read the very draft they belong to.
+        progress: called with (worlds enumerated, worlds in all).
+    """
+    planned = list(sizes)
+    total = sum(examples for _, examples in planned)
+    tallies: list[Tally] = []
+    for size, examples in planned:
+        before = sum(tally.worlds for tally in tallies)
+        hunt = _Hunt(policy, decoder, size, _offset(progress, before, total))
+        world = hunt.run(examples, seed, own_token)
+        tallies.append(hunt.tally)
+        if world is not None:
+            return Search(tuple(tallies), Counterexample(world, law(world, policy, decoder), before + hunt.worlds))
+    return Search(tuple(tallies), None)
+
+
+def _offset(progress: Callable[[int, int], None] | None, before: int, total: int) -> Callable[[int], None]:
+    """Return a callback that adds the worlds of earlier sizes."""
+
+    def tell(worlds: int) -> None:
+        if progress is not None:
+            progress(before + worlds, total)
+
+    return tell
+
+
+class _Broken(Exception):
+    """The world at hand breaks the law."""
+
+
+class _Hunt:
+    """The search through worlds of one size."""
+
+    def __init__(self, policy: Policy, decoder: Decoder, size: Size, progress: Callable[[int], None]) -> None:
+        self.policy, self.decoder, self.size, self.progress = policy, decoder, size, progress
+        self.judged: dict[World, bool] = {}
+        self.smallest: World | None = None
+        self.worlds = self.admitted = self.varied = self.split = self.too_large = 0
+
+    @property
+    def tally(self) -> Tally:
+        """What was covered, up to and with the first world that breaks the law."""
+        size = self.size
+        covered = (self.worlds, self.admitted, self.varied, self.split, self.too_large)
+        return Tally(size.rows, size.vocabulary, size.gamma, size.tokens, *covered)
+
+    def run(self, examples: int, seed: int, own_token: bool) -> World | None:
+        """Return the smallest world found to break the law, or None."""
+
+        @seeded(seed)
+        @settings(
+            max_examples=examples,
+            database=None,
+            deadline=None,
+            phases=(Phase.generate, Phase.shrink),
+            suppress_health_check=list(HealthCheck),
+            report_multiple_bugs=False,
+            verbosity=Verbosity.quiet,
+        )
+        @given(worlds(self.size, own_token))
+        def keeps_the_law(world: World) -> None:
+            if world not in self.judged:
+                self.judged[world] = self._breaks(world)
+            if self.judged[world]:
+                self.smallest = world  # Hypothesis tries the smallest once more at the end
+                raise _Broken
+
+        with suppress(_Broken):
+            keeps_the_law()
+        return self.smallest
+
+    def _breaks(self, world: World) -> bool:
+        """Judge a world, and count it unless this is shrinking."""
+        try:
+            found = law(world, self.policy, self.decoder, limit=LIMIT)
+        except WorldTooLarge:
+            self.too_large += self.smallest is None
+            return False
+        if self.smallest is None:
+            self.worlds += 1
+            self.admitted += bool(found.coverage.admitted)
+            self.varied += found.coverage.varied
+            self.split += found.coverage.split
+            self.progress(self.worlds)
+        return found.joint_tv > 0
