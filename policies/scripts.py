@@ -105,8 +105,15 @@ class Situation:
 
     def again(self, confidence: tuple[tuple[float, ...], ...] | None = None) -> Ints:
         """Return the lengths the policy decides after the same past, for other confidences of this step's drafts."""
-        moment = self.moment if confidence is None else replace(self.moment, confidence=confidence)
-        return ask(self.policy, view_of(self.policy, self.script, self.step, moment), self.state)[0]
+        view = self._view
+        if confidence is not None and self.policy.drafts:
+            drafts = generation_of([values or None for values in confidence], self.script.gamma)
+            view = view.past().with_drafts(drafts, view.outcomes)
+        return ask(self.policy, view, self.state)[0]
+
+    @cached_property
+    def _view(self) -> View:
+        return view_of(self.policy, self.script, self.step, self.moment)
 
 
 def play(policy: Policy, script: Script) -> Iterator[Situation]:
@@ -179,11 +186,19 @@ def _random_moment(
     ]
     return Moment(
         tuple(requests),
-        tuple(tuple(random_confidences(rng, most).tolist()) for most in available),
+        _random_batch(rng, available),
         tuple(int(rng.integers(0, most + 1)) for most in available),
         tuple(int(each) for each in rng.integers(1, 2000, len(requests))),
         float(rng.random()),
     )
+
+
+def _random_batch(rng: np.random.Generator, available: list[int]) -> tuple[tuple[float, ...], ...]:
+    """Return confidences by row; in a third of the batches all are one value or 1, so that survivals tie everywhere."""
+    if rng.random() >= 1 / 3:
+        return tuple(tuple(random_confidences(rng, most).tolist()) for most in available)
+    values = np.array((float(rng.choice((0.5, 0.9, float(rng.random())))), 1.0))
+    return tuple(tuple(values[rng.integers(0, 2, most)].tolist()) for most in available)
 
 
 def random_confidences(rng: np.random.Generator, count: int) -> Floats:
