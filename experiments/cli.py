@@ -81,6 +81,16 @@ def profiles(context: typer.Context) -> None:
     alone(args=context.args, prog_name="specsched profiles")
 
 
+@app.command(context_settings=_UNREAD, add_help_option=False)
+def check(context: typer.Context) -> None:
+    """Look for a world in which a scheduler changes the output distribution; exit code 1 if there is one."""
+    from . import cli_check
+
+    alone = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+    alone.command()(cli_check.check)
+    alone(args=context.args, prog_name="specsched check")
+
+
 def main() -> None:
     """Run the command. An error that a user can act on is one line on standard error and exit code 2."""
     try:

@@ -22,9 +22,10 @@ class PointError(ValueError):
 def known_errors() -> tuple[type[Exception], ...]:
     """Return the errors whose message is all a user needs; imported only when something went wrong."""
     from ..policies.interface import PolicyError
+    from ..policies.worlds import WorldError
     from ..sim.drafts import DraftError
     from ..sim.profile import ProfileError
     from ..sim.requests import SimulationError
     from ..traces import TraceError
 
-    return (ConfigError, TraceError, PolicyError, ProfileError, DraftError, SimulationError, OSError)
+    return (ConfigError, TraceError, PolicyError, WorldError, ProfileError, DraftError, SimulationError, OSError)

@@ -26,6 +26,17 @@ def show_progress(total: int, quiet: bool, console: Console) -> Iterator[Callabl
         yield _Lines(total, console).advance
 
 
+@contextmanager
+def show_count(what: str, console: Console) -> Iterator[Callable[[int, int], None]]:
+    """Yield what to call with (done, total); shows a bar on a terminal, else nothing."""
+    if not console.is_terminal:
+        yield lambda done, total: None
+        return
+    with _bar(console) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
 def _bar(console: Console) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=console, transient=True)

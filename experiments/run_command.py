@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,7 @@ from .progress import show_progress
 from .resolve import find_config, load_experiment
 from .runner import run_points, sweep_points
 from .schema import Experiment
+from .working_directory import make_working_directory_importable
 
 
 class Interrupted(Exception):
@@ -47,7 +47,7 @@ def run_experiment(
         PointError: if a point fails; finished points stay.
         Interrupted: on SIGINT or SIGTERM; finished points stay.
     """
-    _make_working_directory_importable()
+    make_working_directory_importable()
     file = find_config(config)
     experiment = load_experiment(file, settings, seed)
     folder = output or Path("runs") / file.stem
@@ -99,13 +99,6 @@ def _report(points: pl.DataFrame, experiment: Experiment, folder: Path) -> None:
     summary.print_summary(outcome, console)
     for file in drawn:
         console.print(f"figure: {file}", markup=False, highlight=False)
-
-
-def _make_working_directory_importable() -> None:
-    """Let ``object: my_module:MyPolicy`` find a module beside which the command is run; workers inherit the path."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
 
 
 def _processors() -> int:

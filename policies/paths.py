@@ -283,4 +283,6 @@ def seen_text(options: dict[Seen, list[tuple[Block, Chain]]], seen: Seen) -> str
     """Return which blocks look like ``seen`` to a policy: ``x1 = A``, or ``x1 = A, 1 acceptable`` if it knows that."""
     group = {block.tokens for block, _ in options[seen]}
     text = drafted(group, {block.tokens for found in options.values() for block, _ in found})
-    return text if seen[1] is None or text == "-" else f"{text}, {seen[1]} acceptable"
+    if seen[1] is None or text == "-":
+        return text
+    return f"{seen[1]} acceptable" if text == "any" else f"{text}, {seen[1]} acceptable"

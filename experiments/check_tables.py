@@ -1,0 +1,99 @@
+"""What ``specsched check`` prints: what was covered, or the counterexample as tables that can be redone by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from ..policies.checker import Report
+from ..policies.explain import Explanation
+from ..policies.explain_text import Grid, arithmetic, law_grid, law_note, law_title, path_grid, path_notes
+from ..policies.rules import RuleReport
+
+Cells = list[str]
+
+_BIASED = {
+    "marginal": "a row's own law is not the target's",
+    "joint": "every row's own law is the target's, their joint law is not: rows are coupled",
+}
+
+
+def print_report(report: Report, explanation: Explanation | None, console: Console) -> None:
+    """Print a report; with a counterexample, that comes first."""
+    if explanation is not None and report.counterexample is not None:
+        _say([f"{report.policy} changes the output: {_BIASED[explanation.verdict]}."], console)
+        _say([_how_found(report, report.counterexample.examples), ""], console)
+        _print_explanation(explanation, console)
+        _say(["", *_rule_lines(report.rules, brief=True)], console)
+        return
+    _say(_rule_lines(report.rules), console)
+    console.print(_table("What was covered", _coverage(report)))
+    _say([_closing(report)], console)
+
+
+def _how_found(report: Report, examples: int) -> str:
+    return f"Found in world {examples:,} of those tried, then shrunk; all probabilities are recomputed in fractions."
+
+
+def _print_explanation(explanation: Explanation, console: Console) -> None:
+    _say(["The world", *(f"  {line}" for line in explanation.world_lines)], console)
+    console.print(_table("Its paths", path_grid(explanation)))
+    _say([f"  {line}" for line in path_notes(explanation)], console)
+    for law in explanation.laws:
+        console.print(_table(law_title(explanation, law), law_grid(law)))
+        _say([f"  {law_note(law)}"], console)
+    _say(["", "What goes wrong", f"  {explanation.reason}", f"  {arithmetic(explanation)}"], console)
+
+
+def _rule_lines(rules: RuleReport, brief: bool = False) -> Iterator[str]:
+    """Yield the verdicts of both rules."""
+    if not rules.applicable:
+        yield "Rules: not applicable, the scheduler knows the outcomes."
+        return
+    for name, violation in (("row-wise", rules.row_wise), ("stopping set", rules.stopping_set)):
+        if violation is None:
+            yield f"Rule `{name}`: kept in {rules.scripts:,} random histories"
+        else:
+            yield f"Rule `{name}`: broken{f' at {violation.brief}' if brief else f'. {violation}'}"
+
+
+def _coverage(report: Report) -> Grid:
+    """Return what was covered by size; histories of the rules come last."""
+    heads = ["rows", "vocabulary", "gamma", "tokens", "method", "worlds"]
+    heads += ["a draft verified", "varying budget", "a draft both verified and refused", "too large"]
+    rows: list[Cells] = []
+    for each in report.tallies:
+        size = (each.rows, each.vocabulary, each.gamma, f"up to {each.tokens}", "exact law")
+        counts = (each.worlds, each.admitted, each.varied, each.split, each.too_large)
+        rows.append([*map(str, size), *(f"{count:,}" for count in counts)])
+    if report.rules.applicable:
+        rules = report.rules
+        histories = f"{rules.scripts:,} histories"
+        rows.append(["up to 4", "-", "up to 5", "-", "rules", histories, "-", str(rules.varied), str(rules.split), "-"])
+    return heads, rows
+
+
+def _closing(report: Report) -> str:
+    if report.verdict == "vacuous":
+        return f"vacuous: no draft was verified in any of {report.worlds:,} worlds, so there was nothing to find"
+    sizes = ", ".join(f"{each.rows}x{each.vocabulary}x{each.gamma}" for each in report.tallies if each.worlds)
+    undecided = "; undecided by rule" if report.verdict == "undecided" else ""
+    return f"no counterexample in {report.worlds:,} worlds of sizes {sizes} (rows x vocabulary x gamma){undecided}"
+
+
+def _table(title: str, grid: Grid) -> Table:
+    heads, rows = grid
+    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", min_width=len(title) + 2)
+    for head in heads:
+        table.add_column(head)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _say(lines: Iterable[str], console: Console) -> None:
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
