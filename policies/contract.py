@@ -192,7 +192,7 @@ class PolicyContract:
         request id fails here, and only here.
         """
         policy, rng = self._policy(), self._rng()
-        for script in random_scripts(rng, self.gamma, self.rows, self._steps(policy), 30):
+        for script in random_scripts(rng, self.gamma, self.rows, self._steps(policy), 60):
             script = distinct(rng, script)
             twin = permuted(rng, script)
             pairs = zip(turns(policy, script, checked=False), turns(policy, twin, checked=False), strict=True)
@@ -214,7 +214,7 @@ class PolicyContract:
         policy, rng = self._policy(), self._rng()
         if policy.lag == 0:
             return
-        for script in random_scripts(rng, self.gamma, self.rows, self._steps(policy), 30):
+        for script in random_scripts(rng, self.gamma, self.rows, self._steps(policy), 60):
             step = len(script.moments) - 1
             youngest = 0 if policy.lag is None else step - policy.lag + 1
             turn, other = (turn_at(policy, each, step) for each in (script, renewed(rng, script, youngest, step + 1)))
