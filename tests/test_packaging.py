@@ -47,6 +47,7 @@ print(json.dumps([part for name in commands(app) for part in parts(name)]))
 SHORT = "--set workload.cohort=2 --set workload.warmup=0"
 COMMANDS = {
     "run": ["run {shipped}/frontier.yaml -o out --workers 2 -q --set sweep.load=[1] --set seeds=[0,1] " + SHORT],
+    "check": ["check async_topk --examples 50"],
     "profiles": ["profiles", "profiles vllm-dsv4flash-b300-tp4"],
     "traces show": ["traces show trace.csv"],
     "traces generate": ["traces generate -o made.csv -n 20 --rate 4", "traces show made.csv"],
