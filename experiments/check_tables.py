@@ -21,6 +21,12 @@ _BIASED = {
 }
 
 
+_COLUMNS = (
+    "verifying: worlds with a draft verified on some path. varying budget: the same batch verified more or less.",
+    "verified and refused: some draft was one on one path and the other on another. A pass without these says little.",
+)
+
+
 def print_report(report: Report, explanation: Explanation | None, console: Console) -> None:
     """Print a report; with a counterexample, that comes first."""
     if explanation is not None and report.counterexample is not None:
@@ -29,9 +35,9 @@ def print_report(report: Report, explanation: Explanation | None, console: Conso
         _print_explanation(explanation, console)
         _say(["", *_rule_lines(report.rules, brief=True)], console)
         return
-    _say(_rule_lines(report.rules), console)
+    _say([*_rule_lines(report.rules), ""], console)
     console.print(_table("What was covered", _coverage(report)))
-    _say([_closing(report)], console)
+    _say([*_COLUMNS, "", _closing(report)], console)
 
 
 def _how_found(report: Report, examples: int) -> str:
@@ -39,13 +45,13 @@ def _how_found(report: Report, examples: int) -> str:
 
 
 def _print_explanation(explanation: Explanation, console: Console) -> None:
-    _say(["The world", *(f"  {line}" for line in explanation.world_lines)], console)
+    _say(["The world", *(f"  {line}" for line in explanation.world_lines), ""], console)
     console.print(_table("Its paths", path_grid(explanation)))
-    _say([f"  {line}" for line in path_notes(explanation)], console)
+    _say([*path_notes(explanation), ""], console)
     for law in explanation.laws:
         console.print(_table(law_title(explanation, law), law_grid(law)))
-        _say([f"  {law_note(law)}"], console)
-    _say(["", "What goes wrong", f"  {explanation.reason}", f"  {arithmetic(explanation)}"], console)
+        _say([law_note(law), ""], console)
+    _say(["What goes wrong", f"  {explanation.reason}", f"  {arithmetic(explanation)}"], console)
 
 
 def _rule_lines(rules: RuleReport, brief: bool = False) -> Iterator[str]:
@@ -63,7 +69,7 @@ def _rule_lines(rules: RuleReport, brief: bool = False) -> Iterator[str]:
 def _coverage(report: Report) -> Grid:
     """Return what was covered by size; histories of the rules come last."""
     heads = ["rows", "vocabulary", "gamma", "tokens", "method", "worlds"]
-    heads += ["a draft verified", "varying budget", "a draft both verified and refused", "too large"]
+    heads += ["verifying", "varying budget", "verified and refused", "too large"]
     rows: list[Cells] = []
     for each in report.tallies:
         size = (each.rows, each.vocabulary, each.gamma, f"up to {each.tokens}", "exact law")
@@ -86,7 +92,9 @@ def _closing(report: Report) -> str:
 
 def _table(title: str, grid: Grid) -> Table:
     heads, rows = grid
-    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", min_width=len(title) + 2)
+    table = Table(
+        box=SIMPLE_HEAD, title=title, title_justify="left", min_width=len(title), pad_edge=False, show_edge=False
+    )
     for head in heads:
         table.add_column(head)
     for row in rows:
