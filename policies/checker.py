@@ -184,14 +184,14 @@ def sizes_for(policy: Policy) -> tuple[tuple[Size, float], ...]:
     follow = min(max((policy.lag or 0) + 2, 3), LONGEST)
     return (
         (Size(1, 2, 1, follow), 0.08),
-        (Size(1, 2, 2, follow), 0.24),
+        (Size(1, 2, 2, follow), 0.20),
         (Size(1, 3, 1, 3), 0.05),
         (Size(1, 2, 3, 3), 0.12),
-        (Size(1, 3, 2, 3), 0.08),
-        (Size(2, 2, 1, follow), 0.12),
-        (Size(2, 2, 2, 3), 0.20),
+        (Size(1, 3, 2, 3), 0.07),
+        (Size(2, 2, 1, min(follow, 4)), 0.12),
+        (Size(2, 2, 2, 3), 0.18),
         (Size(1, 3, 3, 3), 0.03),
-        (Size(1, 2, 4, 3), 0.05),
+        (Size(1, 2, 4, 3), 0.12),
         (Size(2, 3, 1, 3), 0.03),
     )
 

@@ -21,8 +21,8 @@ T = TypeVar("T")
 SPECIAL = (0.8, 0.9, 0.0, 1.0, 0.5, 0.25)
 """Confidences that tie, vanish and saturate."""
 
-DIGITS = 10**8
-"""Other confidences are multiples of 1 / DIGITS, fine enough for float32 products to round differently."""
+DIGITS = tuple(round(place * 0.6180339887498949 % 1.0, 8) for place in range(1, 65))
+"""Confidences with so many digits that float32 products round differently, spread evenly."""
 
 RISERS = (1.0, 0.75, 0.5, 0.25)
 """Seconds that one more token may add to a step of about one second, elsewhere it adds a tenth of that or nothing."""
@@ -67,9 +67,9 @@ def worlds(draw: st.DrawFn, size: Size, own_token: bool = False) -> World:
         own_token: confidences also read the very draft they belong to.
     """
     tokens = draw(st.sampled_from([*range(1, size.tokens + 1), *[size.tokens] * size.tokens]))
-    count = (size.vocabulary ** (size.gamma + 1) - 1) // (size.vocabulary - 1) - 1
-    if not own_token:
-        count = count // size.vocabulary
+    depth = size.gamma if own_token else size.gamma - 1
+    leaves = size.vocabulary**depth
+    count = (leaves * size.vocabulary - 1) // (size.vocabulary - 1) - own_token
     laws = st.sampled_from(_LAWS[size.vocabulary])
     trees = draw(st.sampled_from(("few", "special", "digits")))
     return World(
@@ -79,7 +79,7 @@ def worlds(draw: st.DrawFn, size: Size, own_token: bool = False) -> World:
         rows=tuple(draw(_plans(size, tokens)) for _ in range(size.rows)),
         target=draw(_tables(laws, size)),
         draft=draw(_tables(laws, size)),
-        confidence=draw(_tables(_confidences(count, trees), size)),
+        confidence=draw(_tables(_confidences(count, leaves, trees), size)),
         seconds=draw(_seconds(size.rows * (size.gamma + 1))),
         sizes=draw(_captured(size.rows * (size.gamma + 1))),
         coins=draw(st.sampled_from(((0.5,), (0.25, 0.75)))),
@@ -96,16 +96,13 @@ def _tables(draw: st.DrawFn, entries: st.SearchStrategy[T], size: Size) -> tuple
     return tuple(tuple(draw(entries) for _ in range(after)) for _ in range(rows))
 
 
-def _confidences(count: int, kind: str) -> st.SearchStrategy[tuple[float, ...]]:
-    """Return the values of a confidence tree."""
-    special = st.sampled_from(SPECIAL)
-    digits = st.integers(1, DIGITS - 1).map(lambda whole: whole / DIGITS)
-    values = {
-        "special": special,
-        "few": st.sampled_from((0.8, 0.0, 1.0)),
-        "digits": st.one_of(special, digits, digits),
-    }[kind]
-    return st.tuples(*[values] * count)
+def _confidences(count: int, leaves: int, kind: str) -> st.SearchStrategy[tuple[float, ...]]:
+    """Return the values of a confidence tree of ``count`` nodes, of which the last ``leaves`` are longest prefixes."""
+    if kind == "digits":
+        inner = st.one_of(st.sampled_from(DIGITS), st.sampled_from(DIGITS), st.sampled_from(SPECIAL))
+        return st.tuples(*[inner] * (count - leaves), *[st.sampled_from((0.0, 1.0, DIGITS[0]))] * leaves)
+    values = {"special": SPECIAL, "few": (0.8, 0.0, 1.0)}[kind]
+    return st.tuples(*[st.sampled_from(values)] * count)
 
 
 @st.composite
