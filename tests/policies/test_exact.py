@@ -198,6 +198,10 @@ def test_bonus_after_the_block() -> None:
     world = replace(TWO, target=(after,))
     assert decoded(world, "bonus after the block", most=0) == fractions("9/20", "11/20")
     assert decoded(world, "bonus after the block", most=1) == fractions("7/10", "3/10")
+    # With a draft verified it is right, also where that is not the whole block.
+    longer = replace(one_draft(TWO.target[0][0], (HALF, HALF), gamma=2), target=(after,), tokens=2)
+    found = law(longer, Fixed(1), BROKEN_DECODERS["bonus after the block"])
+    assert found.verdict == "lossless"
 
 
 def test_token_of_the_uncut_block() -> None:
