@@ -27,15 +27,26 @@ _COLUMNS = (
 )
 
 
-def print_report(report: Report, explanation: Explanation | None, console: Console) -> None:
-    """Print a report; with a counterexample, that comes first."""
+_OWN_TOKEN = "The rules assume confidences that do not know their own draft, so here they prove nothing."
+
+
+def print_report(report: Report, explanation: Explanation | None, console: Console, own_token: bool = False) -> None:
+    """Print a report; with a counterexample, that comes first.
+
+    Args:
+        report: what the check found.
+        explanation: the counterexample, written out, if there is one.
+        console: where to.
+        own_token: whether confidences knew the draft they belong to, which the rules take to be impossible.
+    """
+    rules = [*_rule_lines(report.rules, brief=explanation is not None), *([_OWN_TOKEN] if own_token else [])]
     if explanation is not None and report.counterexample is not None:
         _say([f"{report.policy} changes the output: {_BIASED[explanation.verdict]}."], console)
         _say([_how_found(report, report.counterexample.examples), ""], console)
         _print_explanation(explanation, console)
-        _say(["", *_rule_lines(report.rules, brief=True)], console)
+        _say(rules, console)
         return
-    _say([*_rule_lines(report.rules), ""], console)
+    _say([*rules, ""], console)
     console.print(_table("What was covered", _coverage(report)))
     _say([*_COLUMNS, "", _closing(report)], console)
 
@@ -51,10 +62,10 @@ def _print_explanation(explanation: Explanation, console: Console) -> None:
     for law in explanation.laws:
         console.print(_table(law_title(explanation, law), law_grid(law)))
         _say([law_note(law), ""], console)
-    _say(["What goes wrong", f"  {explanation.reason}", f"  {arithmetic(explanation)}"], console)
+    _say(["What goes wrong", f"  {explanation.reason}", f"  {arithmetic(explanation)}", ""], console)
 
 
-def _rule_lines(rules: RuleReport, brief: bool = False) -> Iterator[str]:
+def _rule_lines(rules: RuleReport, brief: bool) -> Iterator[str]:
     """Yield the verdicts of both rules."""
     if not rules.applicable:
         yield "Rules: not applicable, the scheduler knows the outcomes."

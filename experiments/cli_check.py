@@ -60,7 +60,7 @@ def check(
         asked = {"scheduler": scheduler, "parameters": parameters(policy), "examples": examples, "seed": seed}
         typer.echo(json.dumps(asked | {"own_token": own_token} | report_json(report, explanation), default=str))
     else:
-        print_report(report, explanation, _console())
+        print_report(report, explanation, _console(), own_token)
     if found is not None:
         raise typer.Exit(FOUND)
 

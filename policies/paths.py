@@ -280,9 +280,10 @@ def _write(row: int, group: _Group, verified: int, emitted: str | None, ways: Wa
 
 
 def seen_text(options: dict[Seen, list[tuple[Block, Chain]]], seen: Seen) -> str:
-    """Return which blocks look like ``seen`` to a policy: ``x1 = A``, or ``x1 = A, 1 acceptable`` if it knows that."""
+    """Return which blocks look like ``seen`` to a policy: ``x1 = A``, or ``x1 = A, 1 would be accepted``."""
     group = {block.tokens for block, _ in options[seen]}
     text = drafted(group, {block.tokens for found in options.values() for block, _ in found})
     if seen[1] is None or text == "-":
         return text
-    return f"{seen[1]} acceptable" if text == "any" else f"{text}, {seen[1]} acceptable"
+    accepted = f"{seen[1]} would be accepted"
+    return accepted if text == "any" else f"{text}, {accepted}"
