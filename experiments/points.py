@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ..policies.interface import Policy
+from ..policies.interface import Policy, PolicyError
 from ..policies.registry import build_policy
 from ..sim.cost import StepCost
 from ..sim.curve import Lookup
@@ -55,7 +55,7 @@ def run_point(experiment: Experiment, arm: str, load: float, seed: int) -> Point
     metrics = point_metrics(result, scenario.cost, sla, with_regret=_has_oracle(experiment))
     records = experiment.output.records
     return PointResult(
-        metrics={**metrics, "safety": scenario.policy.safety, "bound": scenario.policy.needs_outcomes},
+        metrics={**metrics, "safety": scenario.safety, "bound": scenario.policy.needs_outcomes},
         steps=result.steps if "steps" in records else None,
         requests=result.requests if "requests" in records else None,
         rows=result.rows if "rows" in records else None,
@@ -86,6 +86,7 @@ def build_scenario(experiment: Experiment, arm: str, load: float, seed: int) -> 
         keep_rows="rows" in experiment.output.records,
         cohort=workload.cohort,
         warmup=workload.warmup,
+        unsafe=chosen.unsafe,
     )
 
 
@@ -170,7 +171,10 @@ def check_points(experiment: Experiment) -> list[str]:
     loads = {min(experiment.sweep.load), max(experiment.sweep.load)}
     for arm in expanded_arms(experiment):
         for load in sorted(loads):
-            build_scenario(experiment, arm, load, experiment.seeds[0])
+            try:
+                build_scenario(experiment, arm, load, experiment.seeds[0])
+            except PolicyError as error:
+                raise PolicyError(f"arm {arm}: {error}") from error
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", FlatProfileWarning)
         StepCost(profile_of(experiment), lookup=experiment.hardware.lookup, drafts=False)

@@ -18,15 +18,16 @@ class Roles:
     Attributes:
         arms: names of the arms that have points.
         bounds: arms that know the outcomes; drawn and tabled as bounds, never on the frontier.
-        biased: arms whose policy is known not to be lossless (and is no bound); never on the frontier either.
-        unchecked: arms whose policy declares nothing about losslessness.
+        biased: arms whose policy is declared unsafe or failed the stopping-set rule (and is no bound); never on the
+            frontier either.
+        rule_checked: arms whose policy declares nothing about losslessness and passed that rule on random histories.
         bands: low and high end of an arm's draft cost band, by arm.
     """
 
     arms: tuple[str, ...]
     bounds: frozenset[str] = frozenset()
     biased: frozenset[str] = frozenset()
-    unchecked: frozenset[str] = frozenset()
+    rule_checked: frozenset[str] = frozenset()
     bands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
@@ -56,7 +57,7 @@ class Roles:
             return f"{arm} (bound)"
         if arm in self.biased:
             return f"{arm} (biased)"
-        return f"{arm} (unchecked)" if arm in self.unchecked else arm
+        return f"{arm} (rule-checked)" if arm in self.rule_checked else arm
 
 
 def roles(points: pl.DataFrame, order: Sequence[str] = (), bands: Mapping[str, tuple[str, str]] | None = None) -> Roles:
@@ -73,7 +74,7 @@ def roles(points: pl.DataFrame, order: Sequence[str] = (), bands: Mapping[str, t
     bounds = _arms(points, pl.col("bound").cast(pl.Boolean))
     kept = {arm: ends for arm, ends in (bands or {}).items() if {arm, *ends} <= present}
     unsafe = _arms(points, pl.col("safety") == "unsafe") - bounds
-    return Roles(arms, bounds, unsafe, _arms(points, pl.col("safety") == "unknown") - bounds, kept)
+    return Roles(arms, bounds, unsafe, _arms(points, pl.col("safety") == "unknown") - bounds - unsafe, kept)
 
 
 def _arms(points: pl.DataFrame, which: pl.Expr) -> frozenset[str]:

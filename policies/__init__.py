@@ -10,11 +10,13 @@ from .interface import (
     LaggedView,
     Policy,
     PolicyError,
+    Safety,
     StepCost,
     View,
 )
 from .problems import describe
 from .registry import POLICIES, build_policy
+from .screen import Screening, screen
 from .totals import total
 
 __all__ = [
@@ -29,6 +31,8 @@ __all__ = [
     "LaggedView",
     "Policy",
     "PolicyError",
+    "Safety",
+    "Screening",
     "StepCost",
     "View",
     "admit_top_k",
@@ -42,6 +46,7 @@ __all__ = [
     "fit_sts",
     "policy_name",
     "reliability_table",
+    "screen",
     "start_state",
     "total",
 ]

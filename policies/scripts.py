@@ -7,7 +7,7 @@ costs have cliffs. Whatever holds for a single step after every such past holds 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import polars as pl
 
-from ..policies import Policy, check_policy
+from ..policies import Policy, PolicyError, Safety, check_policy, screen
 from .cost import StepCost
 from .drafts import DraftModel
 from .requests import Requests, SimulationError
@@ -55,6 +55,14 @@ class Scenario:
             generation of rows has left) in a closed loop, a tenth of the requests in an open one.
         planning: what the policy believes a step costs (an engine's lookup may differ from the truth); None is
             ``cost``.
+        unsafe: run a policy that is declared unsafe or fails the stopping-set rule.
+        safety: what is known of the policy's losslessness: ``safe`` and ``unknown`` as its class declares (a class
+            that the project does not ship has then passed the rule on random histories), else ``unsafe``.
+
+    Raises:
+        PolicyError: for an unsafe policy without ``unsafe``, or facts that a policy declares and cannot mean.
+        ProfileError, DraftError: if a step has no price, or a domain no drafts.
+        SimulationError: for a field outside its bounds.
     """
 
     policy: Policy
@@ -70,6 +78,8 @@ class Scenario:
     cohort: int | None = None
     warmup: int | None = None
     planning: StepCost | None = None
+    unsafe: bool = False
+    safety: Safety = field(init=False, default="unknown")
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:
@@ -87,6 +97,10 @@ class Scenario:
         check_policy(self.policy, gamma)
         for cost in (self.cost, self.planning or self.cost):
             cost.require(self.concurrency * (1 + self.policy.longest(gamma)), self.concurrency)
+        screening = screen(self.policy, gamma, self.planning or self.cost, self.concurrency)
+        if screening.problem is not None and not self.unsafe:
+            raise PolicyError(screening.problem)
+        object.__setattr__(self, "safety", screening.safety)
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ def test_a_policy_of_the_working_directory_runs_in_workers(specsched: Command, t
     arms = "arms={mine: {policy: {kind: python, object: 'my_policies:Mine', depth: 3}}}"
     code, out, errors = specsched("run", "x.yaml", "--set", arms, "--workers", "2", "-q", "-o", "mine")
     assert (code, errors) == (0, "")
-    assert "mine (unchecked)" in out
+    assert "mine (rule-checked)" in out
     assert specsched("run", "x.yaml", "--workers", "1", "-q", "-o", "static")[0] == 0
     columns = ["load", "seed", "throughput_tok_s_gpu", "verify_budget", "accepted_length"]
     theirs = pl.read_parquet(tmp_path / "mine" / "points.parquet").select(columns)
@@ -167,6 +167,7 @@ class Mine(Policy):
     def plan(self, view, state):
         return {lengths}, state
 """
+GOOD_AT_FIRST = "view.available if view.step < 30 else {}"
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,7 @@ def test_a_policy_that_breaks_its_contract_is_one_error_and_finished_points_stay
     specsched: Command, tmp_path: Path, lengths: str, message: str
 ) -> None:
     name = f"broken_{abs(hash(lengths))}"
-    (tmp_path / f"{name}.py").write_text(USER_POLICY.format(lengths=lengths))
+    (tmp_path / f"{name}.py").write_text(USER_POLICY.format(lengths=GOOD_AT_FIRST.format(lengths)))
     arms = (
         "arms={static-3: {policy: {kind: static, k: 3}}, "
         f"mine: {{policy: {{kind: python, object: '{name}:Mine', depth: 1}}}}}}"
@@ -205,7 +206,9 @@ def test_a_cohort_that_is_admitted_at_once_is_one_error(specsched: Command) -> N
 
 
 def test_a_failing_point_is_one_error_with_workers_too(specsched: Command, tmp_path: Path) -> None:
-    (tmp_path / "broken_in_a_pool.py").write_text(USER_POLICY.format(lengths="view.available + 1"))
+    (tmp_path / "broken_in_a_pool.py").write_text(
+        USER_POLICY.format(lengths=GOOD_AT_FIRST.format("view.available + 1"))
+    )
     arms = "arms={mine: {policy: {kind: python, object: 'broken_in_a_pool:Mine', depth: 1}}}"
     said = refused(specsched("run", "x.yaml", "--set", arms, "--workers", "2", "-q"))
     assert re.match(r"arm mine, load \d, seed \d: ", said)

@@ -187,7 +187,7 @@ def test_bounds_biased_arms_and_band_ends_stay_off_the_frontier() -> None:
     summary = summarize_points(points, [100.0], cast=cast)
     assert {each["arm"] for each in summary["frontier"]} == {"async"}
     text = printed(summary)
-    for label in ("oracle (bound)", "retrospective (biased)", "async (unchecked)", "mtp-1-low", "cost band"):
+    for label in ("oracle (bound)", "retrospective (biased)", "async (rule-checked)", "mtp-1-low", "cost band"):
         assert label in text
     low, high = over(summary, "mtp", "async")["over_band_ends"]
     assert low < over(summary, "mtp", "async")["geometric_mean"] < high

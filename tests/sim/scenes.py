@@ -46,6 +46,7 @@ def scenario(policy: dict[str, Any] | Policy, acceptance: float = 0.8, gamma: in
     built = policy if isinstance(policy, Policy) else build_policy(policy, unsafe=True)
     profile = fields.pop("profile", None) or sloped_profile()
     seed = fields.pop("seed", 0)
+    unsafe = fields.pop("unsafe", True)
     stall = fields.pop("stall", None)
     drafts = fields.pop("drafts", None) or make_draft_model(
         {"kind": "constant", "acceptance": acceptance, "gamma": gamma}, seed
@@ -56,5 +57,6 @@ def scenario(policy: dict[str, Any] | Policy, acceptance: float = 0.8, gamma: in
         drafts=drafts,
         requests=fields.pop("requests", None) or requests(200),
         seed=seed,
+        unsafe=unsafe,
         **fields,
     )
