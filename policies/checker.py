@@ -117,13 +117,15 @@ class Report:
     def verdict(self) -> Outcome:
         """``marginal`` or ``joint`` if a world shows that law to be wrong. Otherwise nothing was found.
 
-        ``vacuous`` if no draft was ever verified, ``undecided`` if the stopping-set rule fails, else ``lossless``.
+        ``vacuous`` if no draft was ever verified, ``undecided`` if the stopping-set rule fails or says nothing (of a
+        policy that knows the outcomes), else ``lossless``.
         """
         if self.counterexample is not None:
             return "marginal" if self.counterexample.law.marginal_tv else "joint"
         if not any(tally.admitted for tally in self.tallies):
             return "vacuous"
-        return "undecided" if self.rules.stopping_set is not None else "lossless"
+        ruled = self.rules.applicable and self.rules.stopping_set is None
+        return "lossless" if ruled else "undecided"
 
 
 def check(

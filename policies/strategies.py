@@ -113,7 +113,7 @@ def _plans(draw: st.DrawFn, size: Size, tokens: int) -> RowPlan:
     return RowPlan(
         first_block=draw(st.integers(0, 2)),
         length=draw(st.one_of(st.none(), st.integers(1, tokens + 1))),
-        available=draw(st.one_of(st.just(()), st.tuples(*[st.integers(0, size.gamma)] * 2))),
+        available=draw(st.one_of(st.just(()), st.just((0,)), st.tuples(*[st.integers(0, size.gamma)] * 2))),
         anchor=draw(st.integers(0, size.vocabulary - 1)),
     )
 

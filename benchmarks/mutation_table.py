@@ -1,0 +1,152 @@
+"""Which check catches each broken scheduler and decoder, and what the project's own schedulers passed.
+
+    python benchmarks/mutation_table.py [--check] [--examples N] [--workers N]
+
+The unmutated schedulers run first: if one of them is accused, nothing is written. Rewrites the tables in
+docs/lossless.md, or with ``--check`` compares them and exits 1 where they differ. Everything is seeded; the worlds are
+those of `specsched check`. About three minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from pathlib import Path
+
+from specsched.policies.checker import Counterexample, Report, check, search, shares, sizes_for
+from specsched.policies.decoders import BROKEN_DECODERS
+from specsched.policies.rules import RuleReport
+from specsched.policies.threshold import Threshold
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # the mutants live in the tests
+
+from tests.policies.broken import BROKEN, SAFE  # noqa: E402
+from tests.policies.test_broken import WITNESSES  # noqa: E402
+
+DOC = ROOT / "docs" / "lossless.md"
+MUTANTS = ("<!-- mutation table -->\n", "<!-- end of mutation table -->\n")
+PASSED = ("<!-- safe schedulers -->\n", "<!-- end of safe schedulers -->\n")
+
+SHIPPED = (
+    "static 1",
+    "static 2",
+    "threshold on c",
+    "threshold on a",
+    "greedy early stop",
+    *(name for name in SAFE if name.startswith("async_topk")),
+)
+UNDER = Threshold(0.5)
+"""The scheduler that broken decoders are run under: safe, and at times verifies nothing."""
+
+
+def report(case: tuple[str, int]) -> Report:
+    """Check a broken scheduler or a safe one."""
+    name, examples = case
+    if name in BROKEN:
+        return check(BROKEN[name].policy, examples, own_token=BROKEN[name].own_token)
+    return check(SAFE[name], examples)
+
+
+def decoded(case: tuple[str, int]) -> Counterexample | None:
+    """Search under a broken decoder."""
+    name, examples = case
+    return search(UNDER, shares(sizes_for(UNDER), examples), BROKEN_DECODERS[name]).counterexample
+
+
+def unmutated(pool: Executor, examples: int) -> Mapping[str, Report]:
+    """Check the project's schedulers and the right way of doing what each mutant does wrong."""
+    names = dict.fromkeys((*SHIPPED, *(witness.instead for witness in WITNESSES.values())))
+    found = dict(zip(names, pool.map(report, [(name, examples) for name in names]), strict=True))
+    accused = [name for name, each in found.items() if each.verdict != "lossless"]
+    if accused:
+        raise SystemExit(f"error: not lossless although unmutated: {', '.join(accused)}")
+    return found
+
+
+def ruled(rules: RuleReport) -> str:
+    """Return what the rules say, with the histories it took."""
+    if not rules.applicable:
+        return "not applicable"
+    if rules.row_wise is not None:
+        return f"row-wise, {rules.scripts}"
+    return "undecided" if rules.stopping_set is not None else "passes"
+
+
+def by_law(found: Counterexample | None) -> list[str]:
+    """Return the cells of the exact law: its verdict, worlds tried, size of the smallest world, distance."""
+    if found is None:
+        return ["**not caught**", "", "", ""]
+    world = found.world
+    size = f"{len(world.rows)}, {world.vocabulary}, {world.gamma}, {world.tokens}"
+    return [found.law.verdict, str(found.examples), size, str(found.law.joint_tv)]
+
+
+def mutation_table(pool: Executor, examples: int) -> str:
+    """Return the table of mutants as Markdown."""
+    rows = [
+        ["broken scheduler", "rules, after histories", "law", "after worlds", "rows, vocabulary, gamma, tokens", "TV"]
+    ]
+    reports = pool.map(report, [(name, examples) for name in BROKEN])
+    rows += [
+        [name, ruled(each.rules), *by_law(each.counterexample)] for name, each in zip(BROKEN, reports, strict=True)
+    ]
+    decoders = pool.map(decoded, [(name, examples) for name in BROKEN_DECODERS])
+    rows += [[f"decoder: {name}", "-", *by_law(each)] for name, each in zip(BROKEN_DECODERS, decoders, strict=True)]
+    return markdown(rows)
+
+
+def safe_table(found: Mapping[str, Report]) -> str:
+    """Return the table of what the project's schedulers passed as Markdown."""
+    sizes = next(iter(found.values())).tallies
+    heads = [f"{size.rows}, {size.vocabulary}, {size.gamma}" for size in sizes]
+    rows = [["scheduler", "histories (by rule)", *heads, "worlds in all", "varied", "split"]]
+    for name in SHIPPED:
+        each = found[name]
+        worlds = [str(tally.worlds) for tally in each.tallies]
+        varied, split = (sum(getattr(tally, what) for tally in each.tallies) for what in ("varied", "split"))
+        rows.append([name, str(each.rules.scripts), *worlds, str(each.worlds), str(varied), str(split)])
+    return markdown(rows)
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table, its first row being the head."""
+    lines = [f"| {' | '.join(cells)} |" for cells in rows]
+    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]]) + "\n"
+
+
+def rewritten(text: str, tables: Iterable[tuple[tuple[str, str], str]]) -> str:
+    """Return the page with fresh tables between its markers."""
+    for (begin, end), table in tables:
+        before, found, rest = text.partition(begin)
+        _, found_end, after = rest.partition(end)
+        if not found or not found_end:
+            raise SystemExit(
+                f"error: {DOC.name} lacks `{begin.strip()}` .. `{end.strip()}`; put both on their own lines"
+            )
+        text = before + begin + table + end + after
+    return text
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="compare, write nothing")
+    parser.add_argument("--examples", type=int, default=3000, help="worlds for each scheduler")
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args(arguments)
+    with ProcessPoolExecutor(options.workers) as pool:
+        passed = unmutated(pool, options.examples)
+        tables = [(PASSED, safe_table(passed)), (MUTANTS, mutation_table(pool, options.examples))]
+    text = DOC.read_text(encoding="utf-8")
+    fresh = rewritten(text, tables)
+    if options.check:
+        print("the tables are up to date" if fresh == text else f"{DOC.name}: a table differs; run without --check")
+        return int(fresh != text)
+    DOC.write_text(fresh, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
