@@ -16,7 +16,7 @@ from .interface import (
 )
 from .problems import describe
 from .registry import POLICIES, build_policy
-from .screen import Screening, screen
+from .screening import Screening, screen
 from .totals import total
 
 __all__ = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,14 +9,22 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from specsched.policies import Ints, LaggedBudget, LaggedView, Policy, PolicyError, Safety, View, build_policy
+from specsched.policies import (
+    Ints,
+    LaggedBudget,
+    LaggedView,
+    Policy,
+    PolicyError,
+    Safety,
+    View,
+    build_policy,
+    screening,
+)
 from specsched.policies.greedy_early_stop import GreedyEarlyStop
 from specsched.sim import Scenario, StepCost, run
 from specsched.sim.profile import load_profile
 
 from .scenes import requests, scenario
-
-screening = importlib.import_module("specsched.policies.screen")  # the package's name `screen` is the function
 
 
 def scene(policy: Policy, **fields: Any) -> Scenario:
@@ -78,6 +85,11 @@ def test_a_biased_class_runs_where_it_is_allowed_and_is_marked() -> None:
     made = scene(SaysSafe(), unsafe=True)
     assert made.safety == "unsafe"
     assert len(run(made).steps)
+
+
+def test_the_remedy_names_the_parameters() -> None:
+    with pytest.raises(PolicyError, match=rf"`specsched check {__name__}:Biased --set below=0.25` tells"):
+        scene(Biased(0.25))
 
 
 @pytest.mark.parametrize("kind", ["retrospective", "oracle", "oracle_rate"])

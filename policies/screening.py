@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -77,12 +78,22 @@ def _tried(policy: Policy, gamma: int, cost: ScriptCost, rows: int) -> Screening
     broken = report.row_wise or report.stopping_set
     if broken is None:
         return Screening(policy.safety)
-    where = f"{type(policy).__module__}:{type(policy).__qualname__}"
     return Screening(
         "unsafe",
         f"policy `{policy_name(policy)}` breaks the {broken.rule} rule, so its output may leave the target's "
-        f"distribution: {broken.brief}; `specsched check {where}` tells the whole story, {_REMEDY}",
+        f"distribution: {broken.brief}; `{_command(policy)}` tells the whole story, {_REMEDY}",
     )
+
+
+def _command(policy: Policy) -> str:
+    """Return the command that checks a policy of this class with these parameters."""
+    settings = ""
+    if dataclasses.is_dataclass(policy):
+        for each in dataclasses.fields(policy):
+            value = getattr(policy, each.name)
+            if each.init and value != each.default:
+                settings += f" --set {each.name}={value}"
+    return f"specsched check {type(policy).__module__}:{type(policy).__qualname__}{settings}"
 
 
 def _probe(policy: Policy, gamma: int, cost: ScriptCost, rows: int) -> RuleReport:
