@@ -96,7 +96,8 @@ def _coverage(report: Report) -> Grid:
 def _closing(report: Report) -> str:
     if report.verdict == "vacuous":
         return f"vacuous: no draft was verified in any of {report.worlds:,} worlds, so there was nothing to find"
-    sizes = ", ".join(f"{each.rows}x{each.vocabulary}x{each.gamma}" for each in report.tallies if each.worlds)
+    met = [f"{each.rows}x{each.vocabulary}x{each.gamma}" for each in report.tallies if each.worlds]
+    sizes = ", ".join(dict.fromkeys(met))
     undecided = "; undecided by rule" if report.verdict == "undecided" else ""
     return f"no counterexample in {report.worlds:,} worlds of sizes {sizes} (rows x vocabulary x gamma){undecided}"
 
