@@ -1,0 +1,84 @@
+"""What the kernels share: argument checks, and the one place where reduced-precision operands are multiplied."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import torch
+import triton
+import triton.language as tl
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+"""Types in which activations and weights may come."""
+
+IDS = (torch.int32, torch.int64)
+"""Types in which token ids, lengths and positions may come."""
+
+
+class KernelError(ValueError):
+    """A kernel was called with tensors it cannot work on."""
+
+
+def interpreting() -> bool:
+    """Return whether kernels run in Triton's interpreter, as ``TRITON_INTERPRET=1`` asks for before they are imported."""
+    return os.environ.get("TRITON_INTERPRET", "0") == "1"
+
+
+def check_tensor(
+    name: str,
+    tensor: torch.Tensor,
+    shape: Sequence[int | None],
+    dtypes: Sequence[torch.dtype],
+    device: torch.device | None = None,
+) -> torch.Tensor:
+    """Return a tensor that a kernel can take.
+
+    Args:
+        name: what the caller calls it.
+        tensor: to be checked.
+        shape: sizes; None where any size will do.
+        dtypes: allowed types.
+        device: where it must be; None allows any.
+
+    Raises:
+        KernelError: naming the tensor, the rule, what was given and the remedy.
+    """
+    if not isinstance(tensor, torch.Tensor):
+        raise KernelError(f"`{name}` must be a tensor, got {type(tensor).__name__}")
+    wanted = tuple(shape)
+    given = tuple(tensor.shape)
+    if len(given) != len(wanted) or any(want not in (None, got) for want, got in zip(wanted, given, strict=True)):
+        sizes = ", ".join("any" if each is None else str(each) for each in wanted)
+        raise KernelError(f"`{name}` must have shape [{sizes}], got {list(given)}")
+    if tensor.dtype not in dtypes:
+        names = ", ".join(str(each).removeprefix("torch.") for each in dtypes)
+        raise KernelError(
+            f"`{name}` must be of type {names}, got {str(tensor.dtype).removeprefix('torch.')}; convert it"
+        )
+    if device is not None and tensor.device != device:
+        raise KernelError(f"`{name}` must be on {device}, got {tensor.device}; move it there")
+    if tensor.numel() and tensor.stride(-1) != 1:
+        raise KernelError(
+            f"`{name}` must be contiguous along its last axis, got strides {tensor.stride()}; call .contiguous()"
+        )
+    return tensor
+
+
+def tiles(size: int, tile: int) -> int:
+    """Return how many tiles cover a size."""
+    return -(-size // tile)
+
+
+@triton.jit
+def dot(a, b, INTERPRETING: tl.constexpr):
+    """Return the matrix product in float32.
+
+    The interpreter computes bf16 arithmetic wrong without a word, so it gets float32 operands; a GPU multiplies float32
+    operands in full precision and the others in its tensor cores.
+    """
+    if INTERPRETING:
+        product = tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
+    else:
+        product = tl.dot(a, b, input_precision="ieee")
+    return product
