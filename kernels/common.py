@@ -21,7 +21,7 @@ class KernelError(ValueError):
 
 
 def interpreting() -> bool:
-    """Return whether kernels run in Triton's interpreter, as ``TRITON_INTERPRET=1`` asks for before they are imported."""
+    """Return whether kernels run in the interpreter, as ``TRITON_INTERPRET=1`` before their import asks for."""
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
