@@ -80,12 +80,8 @@ def _jitted(tree: ast.AST) -> Iterator[ast.FunctionDef]:
 
 
 def _banned_here(node: ast.AST, in_kernel: bool) -> Iterator[tuple[int, str]]:
-    if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("triton"):
-        yield node.lineno, "write `import triton.language as tl`, so that its uses can be seen"
-    if isinstance(node, ast.Import):
-        for name in node.names:
-            if name.name.startswith("triton.") and (name.name, name.asname) != ("triton.language", "tl"):
-                yield node.lineno, "write `import triton.language as tl`, so that its uses can be seen"
+    if _hides_language(node):
+        yield node.lineno, "write `import triton.language as tl`, so that its uses can be seen"  # type: ignore[attr-defined]
     if isinstance(node, ast.Attribute) and node.attr in BANNED and (in_kernel or _root(node) in ("tl", "triton")):
         yield node.lineno, f"`{ast.unparse(node)}`: {BANNED[node.attr]}"
     if in_kernel and isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
@@ -94,6 +90,16 @@ def _banned_here(node: ast.AST, in_kernel: bool) -> Iterator[tuple[int, str]]:
         summed = node.args[0] if _root(node.func) == "tl" and node.args else node.func.value
         if not (_is_cast(summed) and _name(summed.args[0]) in INTEGERS):  # type: ignore[attr-defined]
             yield node.lineno, "`cumsum` of what is not visibly an integer: write `tl.cumsum(x.to(tl.int32), 0)`"
+
+
+def _hides_language(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        names = {f"{node.module}.{each.name}" for each in node.names}
+        return any(f"{name}.".startswith("triton.language.") for name in names)
+    return isinstance(node, ast.Import) and any(
+        f"{each.name}.".startswith("triton.language.") and (each.name, each.asname) != ("triton.language", "tl")
+        for each in node.names
+    )
 
 
 def _root(node: ast.AST) -> str | None:

@@ -89,7 +89,7 @@ def test_what_is_banned_is_caught(line: str) -> None:
         "from triton.language import dot",
         "import triton.language",
         "import triton.language as t",
-        "from triton import jit",
+        "from triton import language",
     ],
 )
 def test_names_that_hide_the_language_are_caught(line: str) -> None:
