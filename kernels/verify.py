@@ -20,6 +20,8 @@ import triton
 import triton.language as tl
 
 from .common import FLOATS, IDS, KernelError, check_tensor, tiles
+from .markov import BLOCK as GROUP
+from .markov import draw_block
 from .registry import Configuration, Kernel
 
 BLOCK = 2048
@@ -180,7 +182,7 @@ def verify_chain(
     target = target_logits, target_logits.stride(0), target_logits.shape[0], vocabulary
     drafts = draft_tokens, draft_tokens.stride(0), p_draft, p_draft.stride(0)
     law = draft_logits, draft_logits.stride(0), draft_logits.stride(1), draft_temperature
-    span = triton.next_power_of_2(blocks)
+    span = _span(blocks)
     width = triton.next_power_of_2(gamma + 1)
     sums_kernel[(rows, gamma + 1, parts)](
         *target, *ragged, work.tops, work.sums, work.best, blocks,
@@ -230,18 +232,6 @@ def residual_weights(target, draft, column, vocabulary, drafted, top, scale, tot
     p_d = tl.where(certain, tl.where(column == drafted, 1.0, 0.0), p_d)
     # A maximum would drop NaN on a GPU and keep it in the interpreter.
     return tl.where(p_d == p_d, tl.where(p_d < p_t, p_t - p_d, 0.0), p_d)
-
-
-@triton.jit
-def first_above(weights, index, threshold):
-    """Return where the sum of weights first exceeds a threshold, the last weight above 0 if it never does.
-
-    A parallel sum may rise by a rounding error where a weight is 0; such a place is never returned.
-    """
-    upto = tl.cumsum(weights, axis=0)
-    found = tl.min(tl.where((weights > 0.0) & (upto > threshold), index, NOWHERE), axis=0)
-    last = tl.max(tl.where(weights > 0.0, index, -1), axis=0)
-    return tl.where(found == NOWHERE, last, found)
 
 
 @triton.jit
@@ -389,23 +379,25 @@ def draw_kernel(
         top = tl.load(row_top + row)
         total = tl.load(row_total + row)
 
-        block = tl.arange(0, SPAN)
+        # Groups of GROUP, since prefix sums are taken in squares; see `draw_block`.
+        member = tl.arange(0, GROUP)[None, :]
+        block = tl.arange(0, SPAN // GROUP)[:, None] * GROUP + member
         slots = (row * (GAMMA + 1) + accepted) * blocks + block
         block_tops = tl.load(tops + slots, mask=block < blocks, other=float("-inf"))
         masses = tl.load(sums + slots, mask=block < blocks, other=0.0) * tl.exp2((block_tops - top) * scale)
         over = tl.load(residual + row * blocks + block, mask=block < tl.where(kind == RESIDUAL, blocks, 0), other=0.0)
-        from_residual = tl.sum(over, axis=0) > 0.0  # neither 0 nor NaN
+        from_residual = tl.sum(over) > 0.0  # neither 0 nor NaN
         masses = tl.where(from_residual, over, masses)
-        at_bonus = tl.load(bonus_uniform + row)
-        uniform = tl.where(kind == BONUS, at_bonus, tl.load(residual_uniform + row))
-        threshold = uniform * tl.sum(masses, axis=0)
-        chosen = first_above(masses, block, threshold)
-        threshold -= tl.sum(tl.where(block < chosen, masses, 0.0), axis=0)
+        uniform = tl.load(residual_uniform + row)
+        if kind == BONUS:
+            uniform = tl.load(bonus_uniform + row)
+        chosen, share = draw_block(masses, uniform, SPAN // GROUP)
 
-        column = chosen * BLOCK + tl.arange(0, BLOCK)
+        place_in_block = tl.arange(0, BLOCK // GROUP)[:, None] * GROUP + member
+        column = chosen * BLOCK + place_in_block
         logit = tl.load(logits + column, mask=column < vocabulary, other=float("-inf")).to(tl.float32)
         weights = tl.exp2((logit - top) * scale)
-        likeliest = tl.min(tl.where(logit == tl.max(logit, axis=0), column, NOWHERE), axis=0)
+        likeliest = tl.min(tl.where(logit == tl.max(logit), place_in_block, NOWHERE))
         if from_residual:
             drafted = tl.load(drafts + row * stride_drafts + accepted).to(tl.int64)
             law = draft + row * stride_row + accepted * stride_position
@@ -415,11 +407,17 @@ def draw_kernel(
             weights = residual_weights(
                 logits, law, column, vocabulary, drafted, top, scale, total, anchor, inverse(heat), p_d, heat == 0.0
             )
-        token = first_above(weights, column, threshold)
-        # Weights that were 1 ulp above 0 when summed may be contracted otherwise here.
-        token = tl.where(token < 0, likeliest, token).to(tl.int32)
+        drawn, share = draw_block(weights, share, BLOCK // GROUP)
+        # Weights that were an ulp above 0 when they were summed may have been contracted otherwise here.
+        drawn = tl.where(tl.sum(weights) > 0.0, drawn, likeliest)
+        token = (chosen * BLOCK + drawn).to(tl.int32)
         tl.store(next_token + row, token)
         tl.store(tokens + row * stride_tokens + accepted, token)
+
+
+def _span(blocks: int) -> int:
+    """Return room for blocks: a power of two, whole groups."""
+    return max(GROUP.value, triton.next_power_of_2(blocks))
 
 
 def _check_logits(
@@ -496,7 +494,7 @@ def _form(function: Any, logits: str, vocabulary: int, gamma: int, strides: str)
         "GAMMA": gamma,
         "BLOCK": BLOCK,
         "STEPS": 4,
-        "SPAN": triton.next_power_of_2(tiles(vocabulary, BLOCK)),
+        "SPAN": _span(tiles(vocabulary, BLOCK)),
         "WIDTH": triton.next_power_of_2(gamma + 1),
     }
     names = list(inspect.signature(function.fn).parameters)
