@@ -1,0 +1,659 @@
+"""Attention of flattened queries over a paged cache: the tokens of a verification step, whatever request they are of.
+
+Section 5 of the paper: the tokens of all requests are flattened and treated alike, and what a token may see comes from
+a marker tensor. Here the markers are `request` and `position`: the token at position p of row r sees keys 0..p of row
+r, or p-window+1..p under a sliding window. Keys and values of the step's own tokens are in the cache already.
+
+One kernel in two variants. `token`: a program takes one token, one key/value head, one part of the context. `packed`: a
+program takes all tokens of a request, which so share one reading of the keys. A second kernel adds up the parts.
+
+The order of summation is fixed. Keys are taken in steps of `KEYS`, aligned to the start of the row, in ascending order;
+parts follow each other in ascending order, and where they begin depends on the first token of a program, its window and
+the number of parts. So, bit by bit:
+
+- two calls agree;
+- keys taken a turn (`AttentionTiles.turn`), page size and which pages a row owns change nothing;
+- a token does not feel other rows, padding, its place in the batch, nor (`packed`) how many drafts come after it.
+
+The number of parts changes the order, and so do the variant and `AttentionTiles.rows`, which selects another
+tensor-core instruction: these agree to rounding only. The interpreter shows all of this; on a GPU it rests on the
+compiler taking one instruction for equal shapes; expressions are written so that it has nothing to fuse at will.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from .common import FLOATS, KernelError, check_tensor, dot, interpreting
+from .common import tiles as covering
+from .registry import Configuration, Kernel
+
+KEYS = 32
+"""Keys in one step of the online softmax; the unit of the order of summation."""
+
+COMBINED_HEADS = 8
+"""Query heads of one token whose parts a program adds up."""
+
+MAX_TOKENS = 17
+"""Most tokens of a request in one step: a bonus token and 16 drafts."""
+
+VARIANTS = ("token", "packed")
+PAGE_SIZES = (16, 32, 64)
+HEAD_SIZES = (16, 32, 64, 128)
+ROW_TILES = (16, 32, 64)
+TURNS = (KEYS, 2 * KEYS, 4 * KEYS)
+
+_FAR = tl.constexpr(1 << 30)
+_LN2 = tl.constexpr(math.log(2.0))
+
+
+class Attention(NamedTuple):
+    """What attention returns.
+
+    Attributes:
+        o: [B, HQ, D], of the queries' type.
+        lse: [B, HQ] float32, natural logarithm of the sum of exp(scaled score).
+    """
+
+    o: torch.Tensor
+    lse: torch.Tensor
+
+
+@dataclass(frozen=True)
+class AttentionTiles:
+    """How the work of a program is cut.
+
+    Attributes:
+        rows: pairs of token and query head in a program; 64 selects the warp-group instructions of sm_90.
+        turn: keys a turn of the inner loop, a multiple of `KEYS`; changes no bit of the result.
+        num_warps: warps of a program.
+        num_stages: depth of software pipelining.
+    """
+
+    rows: int
+    turn: int = 2 * KEYS
+    num_warps: int = 4
+    num_stages: int = 2
+
+    @classmethod
+    def choose(cls, group: int, max_tokens: int) -> AttentionTiles:
+        """Return tiles that hold the pairs of `group` query heads and `max_tokens` tokens, 64 of them at most."""
+        wanted = group * max_tokens
+        return cls(rows=next((rows for rows in ROW_TILES if rows >= wanted), ROW_TILES[-1]))
+
+
+@dataclass(frozen=True)
+class AttentionWorkspace:
+    """Partial results between the two kernels, float32.
+
+    Attributes:
+        parts: [split_kv, B, HQ, D], sums of exp(scale (score - top)) v.
+        tops: [split_kv, B, HQ], highest score of the part, not scaled.
+        totals: [split_kv, B, HQ], sums of exp(scale (score - top)).
+    """
+
+    parts: torch.Tensor
+    tops: torch.Tensor
+    totals: torch.Tensor
+
+    @classmethod
+    def allocate(
+        cls, split_kv: int, batch: int, query_heads: int, head_size: int, device: torch.device | str = "cpu"
+    ) -> AttentionWorkspace:
+        """Return a workspace for calls of these sizes."""
+        sizes = (split_kv, batch, query_heads)
+        parts = torch.empty(*sizes, head_size, dtype=torch.float32, device=device)
+        return cls(parts, parts.new_empty(sizes), parts.new_empty(sizes))
+
+
+@triton.jit
+def _step(
+    acc, top, total, q, k_cache, v_cache, table, pages, k_page, k_slot, v_page, v_slot, place, low, start, begin, end,
+    scale_log2, HEAD: tl.constexpr, PAGE: tl.constexpr, KEYS: tl.constexpr, EDGE: tl.constexpr, SHARED: tl.constexpr,
+    INTERPRETING: tl.constexpr,
+):  # fmt: skip
+    """Take `KEYS` keys from `start` on into the online softmax; under EDGE some may be out of a token's sight."""
+    keys = start + tl.arange(0, KEYS)
+    column = tl.arange(0, HEAD)
+    wanted = (keys >= begin) & (keys < end)
+    if PAGE % KEYS == 0:
+        # One page holds the step, and the loop takes no step without a wanted key: one look into the table.
+        page = tl.load(table + start // PAGE) + tl.full([KEYS], 0, tl.int32)
+    else:
+        page = tl.load(table + keys // PAGE, mask=wanted, other=0)
+    known = (page >= 0) & (page < pages)
+    held = known & wanted if EDGE else known
+    # Strides come in sixteenths, so that the compiler sees rows aligned; pages can lie beyond 2^31 elements.
+    page_index = page.to(tl.int64)
+    slot = keys % PAGE
+    k_row = page_index * k_page * 16 + slot.to(tl.int64) * k_slot * 16
+    v_row = page_index * v_page * 16 + slot.to(tl.int64) * v_slot * 16
+    k = tl.load(k_cache + k_row[:, None] + column[None, :], mask=held[:, None], other=0.0)
+    v = tl.load(v_cache + v_row[:, None] + column[None, :], mask=held[:, None], other=0.0)
+    scores = tl.where(known[None, :], dot(q, tl.trans(k), INTERPRETING), float("nan"))
+    if EDGE:
+        seen = (keys[None, :] <= place[:, None]) & (keys[None, :] >= low[:, None])
+        scores = tl.where(seen, scores, float("-inf"))
+    # A row that has seen nothing keeps a top of -inf; its exponents are taken from 0, or they would be NaN.
+    new_top = tl.maximum(top, tl.max(scores, axis=1))
+    reference = tl.where(new_top == float("-inf"), 0.0, new_top)
+    # Subtracted first, scaled then: no exponent is above 0 however large the scores, and nothing can be fused that an
+    # edge step, which selects in between, would round differently.
+    weights = tl.exp2((scores - reference[:, None]) * scale_log2)
+    shrink = tl.exp2((top - reference) * scale_log2)
+    total = tl.fma(total, shrink, tl.sum(weights, axis=1))
+    if EDGE and SHARED:
+        # A weight of 0 does not silence an infinite value: a token that cannot see it must not meet it.
+        finite = tl.abs(v.to(tl.float32)) < float("inf")
+        spoilt = tl.max((~finite).to(tl.int32), axis=1) > 0
+        weights = tl.where(seen & spoilt[None, :], float("nan"), weights)
+        v = tl.where(finite, v, 0.0)
+    acc = acc * shrink[:, None] + dot(weights.to(v.dtype), v, INTERPRETING)
+    return acc, new_top, total
+
+
+@triton.jit
+def _scan(
+    acc, top, total, q, k_cache, v_cache, table, pages, k_page, k_slot, v_page, v_slot, place, low, begin, end,
+    scale_log2, HEAD: tl.constexpr, PAGE: tl.constexpr, KEYS: tl.constexpr, TURN: tl.constexpr, EDGE: tl.constexpr,
+    SHARED: tl.constexpr, INTERPRETING: tl.constexpr,
+):  # fmt: skip
+    """Take the keys from `begin` to `end` in steps of KEYS that start at its multiples, TURN keys a turn."""
+    for first in range(begin // KEYS * KEYS, end, TURN):
+        for step in tl.static_range(TURN // KEYS):
+            acc, top, total = _step(
+                acc, top, total, q, k_cache, v_cache, table, pages, k_page, k_slot, v_page, v_slot, place, low,
+                first + step * KEYS, begin, end, scale_log2, HEAD, PAGE, KEYS, EDGE, SHARED, INTERPRETING,
+            )  # fmt: skip
+    return acc, top, total
+
+
+@triton.jit
+def _bounds(place, low, live, share, split, KEYS: tl.constexpr, TURN: tl.constexpr):
+    """Return where a part of the context begins and ends, and the stretch in it that every token sees whole.
+
+    The first token's own context is cut into `split` parts of whole steps; what lies beyond it, the drafts, goes to the
+    part it falls in, the last one at the latest. So no cut depends on how many drafts there are.
+    """
+    highest = tl.max(tl.where(live, place, -1)) + 1
+    nearest = tl.maximum(tl.minimum(tl.min(tl.where(live, place, _FAR)) + 1, highest), 0)
+    oldest = tl.minimum(tl.min(tl.where(live, low, _FAR)), highest)
+    newest_low = tl.max(tl.where(live, low, 0))
+    base = oldest // KEYS * KEYS
+    steps = (tl.maximum(nearest - base, 0) + KEYS - 1) // KEYS
+    size = (steps + split - 1) // split * KEYS
+    # Every cut is a multiple of KEYS; a part that lies beyond the context has its begin after its end.
+    cut = base + share * size
+    end = tl.where(share == split - 1, highest, tl.minimum(cut + size, highest))
+    inner = tl.maximum((newest_low + KEYS - 1) // KEYS * KEYS, cut)
+    outer = tl.maximum(tl.minimum(nearest // KEYS * KEYS, end), inner)
+    return tl.maximum(cut, oldest), inner, inner + (outer - inner) // TURN * TURN, end
+
+
+@triton.jit(
+    do_not_specialize=[
+        "pages", "k_page", "k_slot", "k_head", "v_page", "v_slot", "v_head", "q_token", "q_head", "requests", "width",
+        "table_row", "batch", "window", "split",
+    ]
+)  # fmt: skip
+def _attention_parts(
+    q_ptr, k_cache, v_cache, block_table, request, position, offsets, parts, tops, totals, pages, k_page, k_slot,
+    k_head, v_page, v_slot, v_head, q_token, q_head, requests, width, table_row, batch, window, split, scale_log2,
+    PACKED: tl.constexpr, WINDOWED: tl.constexpr, GROUP: tl.constexpr, HEADS: tl.constexpr, HEAD: tl.constexpr,
+    PAGE: tl.constexpr, TOKENS: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, TURN: tl.constexpr,
+    INTERPRETING: tl.constexpr,
+):  # fmt: skip
+    """One tile of pairs of token and query head, one key/value head, one part of the context; grid in that order."""
+    TILES: tl.constexpr = (TOKENS * GROUP + ROWS - 1) // ROWS
+    unit = tl.program_id(0) // TILES
+    kv_head = tl.program_id(1)
+    share = tl.program_id(2)
+    if PACKED:
+        row = unit
+        first = tl.load(offsets + unit)
+        count = tl.minimum(tl.load(offsets + unit + 1) - first, TOKENS)
+    else:
+        row = tl.load(request + unit)
+        first = unit
+        count = 1
+    line = tl.program_id(0) % TILES * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, HEAD)
+    token = first + line // GROUP
+    here = (line // GROUP < count) & (token >= 0) & (token < batch)
+    marker = tl.load(request + token, mask=here, other=-1)
+    real = here & (marker >= 0)
+    place = tl.load(position + token, mask=real, other=-1)
+    live = real & (marker == row) & (marker < requests) & (place < width * PAGE)
+    place = tl.where(live, place, -1)
+    low = tl.full([ROWS], 0, tl.int32)
+    if WINDOWED:
+        low = tl.maximum(place - window + 1, low)
+    begin, inner, outer, end = _bounds(place, low, live, share, split, KEYS, TURN)
+    query = token.to(tl.int64) * q_token * 16 + (kv_head * GROUP + line % GROUP).to(tl.int64) * q_head * 16
+    q = tl.load(q_ptr + query[:, None] + column[None, :], mask=live[:, None], other=0.0)
+    k_base = k_cache + kv_head.to(tl.int64) * k_head * 16
+    v_base = v_cache + kv_head.to(tl.int64) * v_head * 16
+    table = block_table + row.to(tl.int64) * table_row
+    top = tl.full([ROWS], float("-inf"), tl.float32)
+    total = tl.full([ROWS], 0.0, tl.float32)
+    acc = tl.full([ROWS, HEAD], 0.0, tl.float32)
+    if WINDOWED:
+        acc, top, total = _scan(
+            acc, top, total, q, k_base, v_base, table, pages, k_page, k_slot, v_page, v_slot, place, low, begin,
+            tl.minimum(inner, end), scale_log2, HEAD, PAGE, KEYS, KEYS, True, TOKENS > 1, INTERPRETING,
+        )  # fmt: skip
+    acc, top, total = _scan(
+        acc, top, total, q, k_base, v_base, table, pages, k_page, k_slot, v_page, v_slot, place, low, inner, outer,
+        scale_log2, HEAD, PAGE, KEYS, TURN, False, TOKENS > 1, INTERPRETING,
+    )  # fmt: skip
+    acc, top, total = _scan(
+        acc, top, total, q, k_base, v_base, table, pages, k_page, k_slot, v_page, v_slot, place, low, outer, end,
+        scale_log2, HEAD, PAGE, KEYS, KEYS, True, TOKENS > 1, INTERPRETING,
+    )  # fmt: skip
+    # A token whose marker or position the table cannot serve has no context; it must not pass for an empty one.
+    total = tl.where(live, total, float("nan"))
+    cell = (share.to(tl.int64) * batch + token) * HEADS + kv_head * GROUP + line % GROUP
+    tl.store(parts + (cell * HEAD)[:, None] + column[None, :], acc, mask=real[:, None])
+    tl.store(tops + cell, top, mask=real)
+    tl.store(totals + cell, total, mask=real)
+
+
+@triton.jit(do_not_specialize=["requests", "batch", "split"])
+def _attention_combine(
+    request, offsets, parts, tops, totals, o, lse, requests, batch, split, scale_log2,
+    PACKED: tl.constexpr, TOKENS: tl.constexpr, HEADS: tl.constexpr, HEAD: tl.constexpr, LINES: tl.constexpr,
+):  # fmt: skip
+    """Add up the parts of one token and `LINES` of its query heads, first part first."""
+    token = tl.program_id(0)
+    head = tl.program_id(1) * LINES + tl.arange(0, LINES)
+    column = tl.arange(0, HEAD)
+    marker = tl.load(request + token)
+    held = marker >= 0
+    if PACKED:
+        # Cells that no program has written are never read: a token outside its row's offsets has no result.
+        known = held & (marker < requests)
+        first = tl.load(offsets + marker, mask=known, other=0)
+        beyond = tl.minimum(tl.load(offsets + marker + 1, mask=known, other=0), first + TOKENS)
+        held = known & (token >= first) & (token < beyond)
+    count = tl.where(held, split, 0)
+    inside = head < HEADS
+    out = token.to(tl.int64) * HEADS + head
+    top = tl.full([LINES], float("-inf"), tl.float32)
+    cell = out
+    for _ in range(count):
+        top = tl.maximum(top, tl.load(tops + cell, mask=inside, other=0.0))
+        cell += batch * HEADS
+    reference = tl.where(top == float("-inf"), 0.0, top)
+    total = tl.full([LINES], 0.0, tl.float32) + tl.where((marker >= 0) & (count == 0), float("nan"), 0.0)
+    acc = tl.full([LINES, HEAD], 0.0, tl.float32)
+    cell = out
+    for _ in range(count):
+        weight = tl.exp2((tl.load(tops + cell, mask=inside, other=0.0) - reference) * scale_log2)
+        total = tl.fma(tl.load(totals + cell, mask=inside, other=0.0), weight, total)
+        part = tl.load(parts + (cell * HEAD)[:, None] + column[None, :], mask=inside[:, None], other=0.0)
+        acc = tl.fma(part, weight[:, None], acc)
+        cell += batch * HEADS
+    whole = tl.where(total == 0.0, 1.0, total)
+    result = (acc / whole[:, None]).to(o.dtype.element_ty)
+    tl.store(o + (out * HEAD)[:, None] + column[None, :], result, mask=inside[:, None])
+    tl.store(lse + out, tl.where(total == 0.0, float("-inf"), (top * scale_log2 + tl.log2(whole)) * _LN2), mask=inside)
+
+
+def varlen_attention(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    block_table: torch.Tensor,
+    request: torch.Tensor,
+    position: torch.Tensor,
+    offsets: torch.Tensor | None = None,
+    *,
+    window: int | None = None,
+    split_kv: int = 1,
+    variant: str = "token",
+    scale: float | None = None,
+    max_tokens: int = MAX_TOKENS,
+    tiles: AttentionTiles | None = None,
+    workspace: AttentionWorkspace | None = None,
+    out: Attention | None = None,
+) -> Attention:
+    """Let every token attend to the keys of its own request up to itself.
+
+    softmax(scale q k^T) v over keys 0..p of row r, or p-window+1..p, for the token with `request` r and `position` p.
+    Nothing is allocated or waited for when `workspace` and `out` are given. A table entry is read only where a token
+    sees a key of its page, and a page only if the entry names one.
+
+    Args:
+        q: [B, HQ, D] float32, float16 or bfloat16; D 16, 32, 64 or 128; strides multiples of 16.
+        k_cache: [pages, page_size, HKV, D] of q's type; page_size 16, 32 or 64; HQ a multiple of HKV.
+        v_cache: as `k_cache`.
+        block_table: [R, P] int32, page of keys i * page_size .. of a row at column i; entries not needed may be
+            anything.
+        request: [B] int32, row of a token; negative for padding.
+        position: [B] int32, tokens before it in its request; negative for an empty context.
+        offsets: [R + 1] int32, first token of each row in the batch; `packed` needs it to find the tokens of a row,
+            and takes from `request` and `position` alone what they see.
+        window: keys a token sees, itself included; None for all.
+        split_kv: parts of a context that run side by side.
+        variant: `token` or `packed`.
+        scale: positive factor of the scores; 1 / sqrt(D) by default.
+        max_tokens: most tokens of a row in `packed`, 1 to 17; sizes the launch.
+        tiles: how a program is cut; chosen from the sizes by default.
+        workspace: of these sizes, for the parts.
+        out: where to write the result.
+
+    Returns:
+        The result. Padding and an empty context give o = 0 and lse = -inf. NaN marks a token that cannot be served: its
+        request is no row of the table, its position lies beyond the table, a page it sees does not exist, or (`packed`)
+        it lies outside its row's offsets or beyond `max_tokens`.
+
+    Raises:
+        KernelError: naming the argument, the rule, what was given and the remedy.
+    """
+    sizes = _check_sizes(q, k_cache, v_cache, block_table)
+    _check_markers(sizes, request, position, offsets, variant, q.device)
+    _check_numbers(window, split_kv, scale, max_tokens)
+    packed = variant == "packed"
+    sizes = replace(sizes, tokens=max_tokens if packed else 1, split=split_kv)
+    tiles = _checked_tiles(tiles or AttentionTiles.choose(sizes.group, sizes.tokens))
+    workspace = _checked_workspace(workspace, sizes, q.device)
+    out = _checked_out(out, sizes, q)
+    if sizes.batch:
+        tensors = (q, k_cache, v_cache, block_table, request, position, request if offsets is None else offsets)
+        factor = sizes.head**-0.5 if scale is None else scale
+        _launch(tensors, sizes, window, factor, tiles, workspace, out, packed)
+    return out
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Sizes of a call, in the docstring's letters."""
+
+    batch: int
+    query_heads: int
+    kv_heads: int
+    head: int
+    page: int
+    pages: int
+    requests: int
+    width: int
+    tokens: int = 1
+    split: int = 1
+
+    @property
+    def group(self) -> int:
+        return self.query_heads // self.kv_heads
+
+
+def _require(holds: bool, name: str, rule: str, given: object, remedy: str) -> None:
+    if not holds:
+        raise KernelError(f"`{name}` must be {rule}, got {given}; {remedy}")
+
+
+def _check_sizes(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, block_table: torch.Tensor) -> _Sizes:
+    check_tensor("q", q, [None, None, None], FLOATS)
+    batch, query_heads, head = q.shape
+    check_tensor("k_cache", k_cache, [None, None, None, head], [q.dtype], q.device)
+    check_tensor("v_cache", v_cache, k_cache.shape, [q.dtype], q.device)
+    check_tensor("block_table", block_table, [None, None], [torch.int32], q.device)
+    pages, page, kv_heads, _ = k_cache.shape
+    _require(head in HEAD_SIZES, "q", f"of head size {_listed(HEAD_SIZES)}", head, "pad the heads with zeros")
+    _require(page in PAGE_SIZES, "k_cache", f"of page size {_listed(PAGE_SIZES)}", page, "page the cache anew")
+    shared = kv_heads > 0 and query_heads > 0 and query_heads % kv_heads == 0
+    _require(shared, "q", f"of a multiple of the cache's {kv_heads} heads", query_heads, "give every group whole")
+    for name, tensor in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
+        aligned = all(stride % 16 == 0 for stride in tensor.stride()[:-1])
+        _require(aligned, name, "strided by multiples of 16", tensor.stride(), "call .contiguous()")
+    return _Sizes(batch, query_heads, kv_heads, head, page, pages, *block_table.shape)
+
+
+def _listed(choices: Sequence[object]) -> str:
+    return ", ".join(str(each) for each in choices[:-1]) + f" or {choices[-1]}"
+
+
+def _check_markers(
+    sizes: _Sizes,
+    request: torch.Tensor,
+    position: torch.Tensor,
+    offsets: torch.Tensor | None,
+    variant: str,
+    device: torch.device,
+) -> None:
+    check_tensor("request", request, [sizes.batch], [torch.int32], device)
+    check_tensor("position", position, [sizes.batch], [torch.int32], device)
+    _require(variant in VARIANTS, "variant", _listed(VARIANTS), repr(variant), "choose one")
+    if offsets is not None:
+        check_tensor("offsets", offsets, [sizes.requests + 1], [torch.int32], device)
+    _require(variant == "token" or offsets is not None, "offsets", "given to `packed`", None, "pass those of `admit`")
+
+
+def _check_numbers(window: int | None, split_kv: int, scale: float | None, max_tokens: int) -> None:
+    _require(window is None or window >= 1, "window", "1 or more, or None for all keys", window, "see one key at least")
+    _require(split_kv >= 1, "split_kv", "1 or more", split_kv, "take the context in one part at least")
+    finite = scale is None or (0 < scale < math.inf)
+    _require(finite, "scale", "positive and finite", scale, "negate the queries to turn the sign")
+    _require(1 <= max_tokens <= MAX_TOKENS, "max_tokens", f"1 to {MAX_TOKENS}", max_tokens, "verify fewer drafts")
+
+
+def _checked_tiles(tiles: AttentionTiles) -> AttentionTiles:
+    _require(tiles.rows in ROW_TILES, "tiles.rows", _listed(ROW_TILES), tiles.rows, "choose one")
+    _require(tiles.turn in TURNS, "tiles.turn", _listed(TURNS), tiles.turn, "choose one")
+    return tiles
+
+
+def _checked_workspace(given: AttentionWorkspace | None, sizes: _Sizes, device: torch.device) -> AttentionWorkspace:
+    if given is None:
+        return AttentionWorkspace.allocate(sizes.split, sizes.batch, sizes.query_heads, sizes.head, device)
+    cells = (sizes.split, sizes.batch, sizes.query_heads)
+    _check_dense("workspace.parts", given.parts, (*cells, sizes.head), torch.float32, device)
+    _check_dense("workspace.tops", given.tops, cells, torch.float32, device)
+    _check_dense("workspace.totals", given.totals, cells, torch.float32, device)
+    return given
+
+
+def _checked_out(given: Attention | None, sizes: _Sizes, q: torch.Tensor) -> Attention:
+    cells = (sizes.batch, sizes.query_heads)
+    if given is None:
+        return Attention(torch.empty(q.shape, dtype=q.dtype, device=q.device), q.new_empty(cells, dtype=torch.float32))
+    _check_dense("out.o", given.o, q.shape, q.dtype, q.device)
+    _check_dense("out.lse", given.lse, cells, torch.float32, q.device)
+    return given
+
+
+def _check_dense(
+    name: str, tensor: torch.Tensor, shape: Sequence[int], dtype: torch.dtype, device: torch.device
+) -> None:
+    check_tensor(name, tensor, shape, [dtype], device)
+    _require(tensor.is_contiguous(), name, "contiguous", tensor.stride(), "allocate it whole")
+
+
+def _launch(
+    tensors: Sequence[torch.Tensor],
+    sizes: _Sizes,
+    window: int | None,
+    scale: float,
+    tiles: AttentionTiles,
+    workspace: AttentionWorkspace,
+    out: Attention,
+    packed: bool,
+) -> None:
+    q, k_cache, v_cache, _, request, _, offsets = tensors
+    strides = [stride // 16 for tensor in (k_cache, v_cache, q) for stride in tensor.stride()[:-1]]
+    units = sizes.requests if packed else sizes.batch
+    cells = (workspace.parts, workspace.tops, workspace.totals)
+    if units:
+        grid = (units * covering(sizes.tokens * sizes.group, tiles.rows), sizes.kv_heads, sizes.split)
+        _attention_parts[grid](
+            *tensors, *cells, sizes.pages, *strides, sizes.requests, sizes.width, tensors[3].stride(0), sizes.batch,
+            window or 0, sizes.split, scale * math.log2(math.e), PACKED=packed, WINDOWED=window is not None,
+            GROUP=sizes.group, HEADS=sizes.query_heads, HEAD=sizes.head, PAGE=sizes.page, TOKENS=sizes.tokens,
+            ROWS=tiles.rows, KEYS=KEYS, TURN=tiles.turn, INTERPRETING=interpreting(), num_warps=tiles.num_warps,
+            num_stages=tiles.num_stages,
+        )  # fmt: skip
+    _attention_combine[(sizes.batch, covering(sizes.query_heads, COMBINED_HEADS))](
+        request, offsets, *cells, out.o, out.lse, sizes.requests, sizes.batch, sizes.split,
+        scale * math.log2(math.e), PACKED=packed, TOKENS=sizes.tokens, HEADS=sizes.query_heads, HEAD=sizes.head,
+        LINES=COMBINED_HEADS, num_warps=4,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AttentionWork:
+    """What a call must do, for a roofline.
+
+    Attributes:
+        read: bytes of keys, values, queries and indices, each program's reading counted once.
+        written: bytes of results.
+        between: bytes of parts, written by one kernel and read by the next.
+        flops: multiplications and additions of the pairs of query and key that see each other.
+    """
+
+    read: int
+    written: int
+    between: int
+    flops: int
+
+    @property
+    def bytes(self) -> int:
+        """All bytes moved."""
+        return self.read + self.written + self.between
+
+
+def attention_work(
+    tokens: Sequence[int],
+    contexts: Sequence[int],
+    *,
+    query_heads: int,
+    kv_heads: int,
+    head_size: int,
+    element_bytes: int,
+    variant: str = "packed",
+    window: int | None = None,
+    split_kv: int = 1,
+    page_size: int = 64,
+    row_tile: int = 64,
+) -> AttentionWork:
+    """Return bytes and flops of one call.
+
+    `token` reads a key once for every token that sees it, `packed` once for every tile of a row that does. Reading
+    again may be served by a cache: with one tile a row, `packed` is the least that any kernel must read.
+
+    Args:
+        tokens: tokens of each row in this step.
+        contexts: keys before the first of them, by row.
+        query_heads: HQ.
+        kv_heads: HKV.
+        head_size: D.
+        element_bytes: of queries, keys and values.
+        variant: `token` or `packed`.
+        window: keys a token sees, itself included.
+        split_kv: parts of a context.
+        page_size: keys of a page, for what is read of the table.
+        row_tile: `AttentionTiles.rows`, which says how many tiles a row of `packed` takes.
+
+    Raises:
+        KernelError: if the two sequences differ in length, or the variant is unknown.
+    """
+    _require(len(tokens) == len(contexts), "contexts", f"{len(tokens)} long, as `tokens`", len(contexts), "pair them")
+    _require(variant in VARIANTS, "variant", _listed(VARIANTS), repr(variant), "choose one")
+    group = query_heads // kv_heads
+    rows = list(zip(tokens, contexts, strict=True))
+    seen = sum(_span(context + j, 1, window) for count, context in rows for j in range(count))
+    keys = seen
+    if variant == "packed":
+        keys = sum(
+            _span(context + j, n, window) for count, context in rows for j, n in _tiles_of(count, group, row_tile)
+        )
+    batch = sum(tokens)
+    cells = batch * query_heads
+    cached = keys * kv_heads * (2 * head_size * element_bytes) + 4 * kv_heads * covering(keys, page_size)
+    return AttentionWork(
+        read=cached + cells * head_size * element_bytes + 4 * (2 * batch + len(rows) + 1),
+        written=cells * (head_size * element_bytes + 4),
+        between=2 * split_kv * cells * 4 * (head_size + 2),
+        flops=4 * head_size * query_heads * seen,
+    )
+
+
+def _span(position: int, tokens: int, window: int | None) -> int:
+    """Return how many keys are seen by one or other of some tokens, the first of them at a position."""
+    return tokens + (position if window is None else min(position, window - 1))
+
+
+def _tiles_of(count: int, group: int, row_tile: int) -> list[tuple[int, int]]:
+    """Return first token and number of tokens of each tile of a row."""
+    edges = [
+        (tile * row_tile, min((tile + 1) * row_tile, count * group))
+        for tile in range(covering(count * group, row_tile))
+    ]
+    return [(low // group, covering(high, group) - low // group) for low, high in edges]
+
+
+def _configuration(
+    label: str, dtype: str, *, group: int, head: int, page: int, tokens: int, rows: int, windowed: bool = False
+) -> Configuration:
+    """Return a shipped form of the first kernel, of 8 key/value heads."""
+    pointers = dict.fromkeys(("q_ptr", "k_cache", "v_cache"), f"*{dtype}")
+    pointers |= dict.fromkeys(("block_table", "request", "position", "offsets"), "*i32")
+    pointers |= dict.fromkeys(("parts", "tops", "totals"), "*fp32")
+    numbers = (
+        "pages", "k_page", "k_slot", "k_head", "v_page", "v_slot", "v_head", "q_token", "q_head", "requests", "width",
+        "table_row", "batch", "window", "split",
+    )  # fmt: skip
+    tiles = AttentionTiles(rows)
+    constants = {
+        "PACKED": tokens > 1, "WINDOWED": windowed, "GROUP": group, "HEADS": 8 * group, "HEAD": head, "PAGE": page,
+        "TOKENS": tokens, "ROWS": rows, "KEYS": KEYS, "TURN": tiles.turn, "INTERPRETING": False,
+    }  # fmt: skip
+    return Configuration(
+        label=label,
+        signature=pointers | dict.fromkeys(numbers, "i32") | {"scale_log2": "fp32"},
+        constants=constants,
+        num_warps=tiles.num_warps,
+        num_stages=tiles.num_stages,
+        tensor_core=True,
+    )
+
+
+_COMBINE = Configuration(
+    label="bf16 D128 HQ32",
+    signature={
+        **dict.fromkeys(("request", "offsets"), "*i32"), **dict.fromkeys(("parts", "tops", "totals"), "*fp32"),
+        "o": "*bf16", "lse": "*fp32", **dict.fromkeys(("requests", "batch", "split"), "i32"), "scale_log2": "fp32",
+    },
+    constants={"PACKED": True, "TOKENS": 6, "HEADS": 32, "HEAD": 128, "LINES": COMBINED_HEADS},
+    num_warps=4,
+)  # fmt: skip
+
+KERNELS = (
+    Kernel(
+        "attention",
+        "attention_parts",
+        _attention_parts,
+        (
+            _configuration("token bf16 D128 GQA4 page64", "bf16", group=4, head=128, page=64, tokens=1, rows=16),
+            _configuration("packed bf16 D128 GQA4 page64 M32", "bf16", group=4, head=128, page=64, tokens=6, rows=32),
+            _configuration("packed bf16 D128 GQA8 page64 M64", "bf16", group=8, head=128, page=64, tokens=8, rows=64),
+            _configuration("packed bf16 D128 GQA8 page16 M64", "bf16", group=8, head=128, page=16, tokens=17, rows=64),
+            _configuration(
+                "packed bf16 D128 GQA8 page64 M64 window",
+                "bf16",
+                group=8,
+                head=128,
+                page=64,
+                tokens=8,
+                rows=64,
+                windowed=True,
+            ),
+            _configuration("packed fp16 D64 GQA8 page16 M64", "fp16", group=8, head=64, page=16, tokens=8, rows=64),
+        ),
+    ),
+    Kernel("attention", "attention_combine", _attention_combine, (_COMBINE,)),
+)
