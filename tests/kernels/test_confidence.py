@@ -282,33 +282,18 @@ def virtual(count: int, dtype: torch.dtype) -> torch.Tensor:
     return torch.frombuffer(mmap.mmap(-1, size, flags=flags), dtype=dtype)
 
 
+@pytest.mark.parametrize("far", [2**29 + 8, 2**31 + 8])
 @pytest.mark.parametrize("where", ["row", "position", "token"])
-def test_offsets_beyond_int32(where: str) -> None:
-    """Rows, positions or embeddings that lie 2^31 elements apart are found."""
-    arguments = batch(rows=2, gamma=2, width=16, rank=8, vocabulary=3, dtype=torch.float16) | {"available": None}
-    arguments["previous"] = torch.tensor([[0, 1], [2, 2]], dtype=torch.int32)
+def test_offsets_beyond_int32(where: str, far: int) -> None:
+    """Rows, positions or embeddings far apart are found, also where the stride fits int32 and its multiples do not."""
+    arguments = batch(rows=5, gamma=5, width=4, rank=8, vocabulary=5, dtype=torch.float16) | {"available": None}
+    arguments["previous"] = (torch.arange(5)[:, None] + torch.arange(5)).int() % 5
     expected = confidence(**arguments)
-    far = 2**31 + 8
-    if where == "token":
-        table = virtual(2 * far + 8, torch.float16).as_strided((3, 8), (far, 1))
-        table.copy_(arguments["w1"])
-        arguments["w1"] = table
-    else:
-        strides = (far, 16, 1) if where == "row" else (16, far, 1)
-        states = virtual(far + 32, torch.float16).as_strided((2, 2, 16), strides)
-        states.copy_(arguments["hidden"])
-        arguments["hidden"] = states
-    assert torch.equal(confidence(**arguments).c, expected.c)
-
-
-def test_offsets_beyond_int32_though_strides_are_not() -> None:
-    """A stride that fits int32 times an index does not."""
-    arguments = batch(rows=5, gamma=1, width=4, rank=4, dtype=torch.float16) | {"available": None}
-    expected = confidence(**arguments)
-    far = 2**29 + 8
-    states = virtual(4 * far + 8, torch.float16).as_strided((5, 1, 4), (far, 4, 1))
-    states.copy_(arguments["hidden"])
-    assert torch.equal(confidence(**arguments | {"hidden": states}).c, expected.c)
+    name = "w1" if where == "token" else "hidden"
+    strides = {"row": (far, 4, 1), "position": (4, far, 1), "token": (far, 1)}[where]
+    apart = virtual(4 * far + 32, torch.float16).as_strided(arguments[name].shape, strides)
+    apart.copy_(arguments[name])
+    assert torch.equal(confidence(**arguments | {name: apart}).c, expected.c)
 
 
 WRONG: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {
