@@ -10,8 +10,9 @@ What is summed in one go is always a block, a group of `BLOCK` blocks, or the gr
 are: tiles only say which program does which blocks, so they change no bit of the result. Prefix sums are monotone,
 since each is the same tree of additions with more of its leaves set to zero; a parallel scan promises no such thing.
 
-Tokens less likely than ``exp(-60)`` times the likeliest have probability 0 for the sampler, which in float32 they
-nearly have anyway (together they weigh less than 1e-20). So the ``p_draft`` of a sampled token is never subnormal.
+Tokens less likely than ``exp(-60)`` times the likeliest (``exp(-60.7)`` in a block with likelier ones) have probability
+0 for the sampler, which in float32 they nearly have anyway: together they weigh less than 1e-20. So the ``p_draft`` of
+a sampled token is never subnormal.
 
 Rows without a law give token -1, ``p_draft`` 0 and ``lse`` NaN, and leave other rows alone: a NaN or +inf among the
 logits, no logit above -inf, a previous token outside the vocabulary (as -1 is: the rest of the block follows), a
