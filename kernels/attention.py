@@ -28,10 +28,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
-import triton
-import triton.language as tl
 
-from .common import FLOATS, KernelError, check_tensor, dot, interpreting
+from .attention_kernels import attention_combine, attention_parts
+from .common import FLOATS, KernelError, check_tensor, interpreting
 from .common import tiles as covering
 from .registry import Configuration, Kernel
 
@@ -50,8 +49,8 @@ HEAD_SIZES = (16, 32, 64, 128)
 ROW_TILES = (16, 32, 64)
 TURNS = (KEYS, 2 * KEYS, 4 * KEYS)
 
-_FAR = tl.constexpr(1 << 30)
-_LN2 = tl.constexpr(math.log(2.0))
+FAR = 1 << 30
+"""Bound of positions, and of what a table may hold, so that sums of two stay in int32."""
 
 
 class Attention(NamedTuple):
@@ -78,9 +77,9 @@ class AttentionTiles:
     """
 
     rows: int
-    turn: int = 2 * KEYS
+    turn: int = KEYS
     num_warps: int = 4
-    num_stages: int = 2
+    num_stages: int = 4
 
     @classmethod
     def choose(cls, group: int, max_tokens: int) -> AttentionTiles:
@@ -111,199 +110,6 @@ class AttentionWorkspace:
         sizes = (split_kv, batch, query_heads)
         parts = torch.empty(*sizes, head_size, dtype=torch.float32, device=device)
         return cls(parts, parts.new_empty(sizes), parts.new_empty(sizes))
-
-
-@triton.jit
-def _step(
-    acc, top, total, q, k_cache, v_cache, table, pages, k_page, k_slot, v_page, v_slot, place, low, start, begin, end,
-    scale_log2, HEAD: tl.constexpr, PAGE: tl.constexpr, KEYS: tl.constexpr, EDGE: tl.constexpr, SHARED: tl.constexpr,
-    INTERPRETING: tl.constexpr,
-):  # fmt: skip
-    """Take `KEYS` keys from `start` on into the online softmax; under EDGE some may be out of a token's sight."""
-    keys = start + tl.arange(0, KEYS)
-    column = tl.arange(0, HEAD)
-    wanted = (keys >= begin) & (keys < end)
-    if PAGE % KEYS == 0:
-        # One page holds the step, and the loop takes no step without a wanted key: one look into the table.
-        page = tl.load(table + start // PAGE) + tl.full([KEYS], 0, tl.int32)
-    else:
-        page = tl.load(table + keys // PAGE, mask=wanted, other=0)
-    known = (page >= 0) & (page < pages)
-    held = known & wanted if EDGE else known
-    # Strides come in sixteenths, so that the compiler sees rows aligned; pages can lie beyond 2^31 elements.
-    page_index = page.to(tl.int64)
-    slot = keys % PAGE
-    k_row = page_index * k_page * 16 + slot.to(tl.int64) * k_slot * 16
-    v_row = page_index * v_page * 16 + slot.to(tl.int64) * v_slot * 16
-    k = tl.load(k_cache + k_row[:, None] + column[None, :], mask=held[:, None], other=0.0)
-    v = tl.load(v_cache + v_row[:, None] + column[None, :], mask=held[:, None], other=0.0)
-    scores = tl.where(known[None, :], dot(q, tl.trans(k), INTERPRETING), float("nan"))
-    if EDGE:
-        seen = (keys[None, :] <= place[:, None]) & (keys[None, :] >= low[:, None])
-        scores = tl.where(seen, scores, float("-inf"))
-    # A row that has seen nothing keeps a top of -inf; its exponents are taken from 0, or they would be NaN.
-    new_top = tl.maximum(top, tl.max(scores, axis=1))
-    reference = tl.where(new_top == float("-inf"), 0.0, new_top)
-    # Subtracted first, scaled then: no exponent is above 0 however large the scores, and nothing can be fused that an
-    # edge step, which selects in between, would round differently.
-    weights = tl.exp2((scores - reference[:, None]) * scale_log2)
-    shrink = tl.exp2((top - reference) * scale_log2)
-    total = tl.fma(total, shrink, tl.sum(weights, axis=1))
-    if EDGE and SHARED:
-        # A weight of 0 does not silence an infinite value: a token that cannot see it must not meet it.
-        finite = tl.abs(v.to(tl.float32)) < float("inf")
-        spoilt = tl.max((~finite).to(tl.int32), axis=1) > 0
-        weights = tl.where(seen & spoilt[None, :], float("nan"), weights)
-        v = tl.where(finite, v, 0.0)
-    acc = acc * shrink[:, None] + dot(weights.to(v.dtype), v, INTERPRETING)
-    return acc, new_top, total
-
-
-@triton.jit
-def _scan(
-    acc, top, total, q, k_cache, v_cache, table, pages, k_page, k_slot, v_page, v_slot, place, low, begin, end,
-    scale_log2, HEAD: tl.constexpr, PAGE: tl.constexpr, KEYS: tl.constexpr, TURN: tl.constexpr, EDGE: tl.constexpr,
-    SHARED: tl.constexpr, INTERPRETING: tl.constexpr,
-):  # fmt: skip
-    """Take the keys from `begin` to `end` in steps of KEYS that start at its multiples, TURN keys a turn."""
-    for first in range(begin // KEYS * KEYS, end, TURN):
-        for step in tl.static_range(TURN // KEYS):
-            acc, top, total = _step(
-                acc, top, total, q, k_cache, v_cache, table, pages, k_page, k_slot, v_page, v_slot, place, low,
-                first + step * KEYS, begin, end, scale_log2, HEAD, PAGE, KEYS, EDGE, SHARED, INTERPRETING,
-            )  # fmt: skip
-    return acc, top, total
-
-
-@triton.jit
-def _bounds(place, low, live, share, split, KEYS: tl.constexpr, TURN: tl.constexpr):
-    """Return where a part of the context begins and ends, and the stretch in it that every token sees whole.
-
-    The first token's own context is cut into `split` parts of whole steps; what lies beyond it, the drafts, goes to the
-    part it falls in, the last one at the latest. So no cut depends on how many drafts there are.
-    """
-    highest = tl.max(tl.where(live, place, -1)) + 1
-    nearest = tl.maximum(tl.minimum(tl.min(tl.where(live, place, _FAR)) + 1, highest), 0)
-    oldest = tl.minimum(tl.min(tl.where(live, low, _FAR)), highest)
-    newest_low = tl.max(tl.where(live, low, 0))
-    base = oldest // KEYS * KEYS
-    steps = (tl.maximum(nearest - base, 0) + KEYS - 1) // KEYS
-    size = (steps + split - 1) // split * KEYS
-    # Every cut is a multiple of KEYS; a part that lies beyond the context has its begin after its end.
-    cut = base + share * size
-    end = tl.where(share == split - 1, highest, tl.minimum(cut + size, highest))
-    inner = tl.maximum((newest_low + KEYS - 1) // KEYS * KEYS, cut)
-    outer = tl.maximum(tl.minimum(nearest // KEYS * KEYS, end), inner)
-    return tl.maximum(cut, oldest), inner, inner + (outer - inner) // TURN * TURN, end
-
-
-@triton.jit(
-    do_not_specialize=[
-        "pages", "k_page", "k_slot", "k_head", "v_page", "v_slot", "v_head", "q_token", "q_head", "requests", "width",
-        "table_row", "batch", "window", "split",
-    ]
-)  # fmt: skip
-def _attention_parts(
-    q_ptr, k_cache, v_cache, block_table, request, position, offsets, parts, tops, totals, pages, k_page, k_slot,
-    k_head, v_page, v_slot, v_head, q_token, q_head, requests, width, table_row, batch, window, split, scale_log2,
-    PACKED: tl.constexpr, WINDOWED: tl.constexpr, GROUP: tl.constexpr, HEADS: tl.constexpr, HEAD: tl.constexpr,
-    PAGE: tl.constexpr, TOKENS: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, TURN: tl.constexpr,
-    INTERPRETING: tl.constexpr,
-):  # fmt: skip
-    """One tile of pairs of token and query head, one key/value head, one part of the context; grid in that order."""
-    TILES: tl.constexpr = (TOKENS * GROUP + ROWS - 1) // ROWS
-    unit = tl.program_id(0) // TILES
-    kv_head = tl.program_id(1)
-    share = tl.program_id(2)
-    if PACKED:
-        row = unit
-        first = tl.load(offsets + unit)
-        count = tl.minimum(tl.load(offsets + unit + 1) - first, TOKENS)
-    else:
-        row = tl.load(request + unit)
-        first = unit
-        count = 1
-    line = tl.program_id(0) % TILES * ROWS + tl.arange(0, ROWS)
-    column = tl.arange(0, HEAD)
-    token = first + line // GROUP
-    here = (line // GROUP < count) & (token >= 0) & (token < batch)
-    marker = tl.load(request + token, mask=here, other=-1)
-    real = here & (marker >= 0)
-    place = tl.load(position + token, mask=real, other=-1)
-    live = real & (marker == row) & (marker < requests) & (place < width * PAGE)
-    place = tl.where(live, place, -1)
-    low = tl.full([ROWS], 0, tl.int32)
-    if WINDOWED:
-        low = tl.maximum(place - window + 1, low)
-    begin, inner, outer, end = _bounds(place, low, live, share, split, KEYS, TURN)
-    query = token.to(tl.int64) * q_token * 16 + (kv_head * GROUP + line % GROUP).to(tl.int64) * q_head * 16
-    q = tl.load(q_ptr + query[:, None] + column[None, :], mask=live[:, None], other=0.0)
-    k_base = k_cache + kv_head.to(tl.int64) * k_head * 16
-    v_base = v_cache + kv_head.to(tl.int64) * v_head * 16
-    table = block_table + row.to(tl.int64) * table_row
-    top = tl.full([ROWS], float("-inf"), tl.float32)
-    total = tl.full([ROWS], 0.0, tl.float32)
-    acc = tl.full([ROWS, HEAD], 0.0, tl.float32)
-    if WINDOWED:
-        acc, top, total = _scan(
-            acc, top, total, q, k_base, v_base, table, pages, k_page, k_slot, v_page, v_slot, place, low, begin,
-            tl.minimum(inner, end), scale_log2, HEAD, PAGE, KEYS, KEYS, True, TOKENS > 1, INTERPRETING,
-        )  # fmt: skip
-    acc, top, total = _scan(
-        acc, top, total, q, k_base, v_base, table, pages, k_page, k_slot, v_page, v_slot, place, low, inner, outer,
-        scale_log2, HEAD, PAGE, KEYS, TURN, False, TOKENS > 1, INTERPRETING,
-    )  # fmt: skip
-    acc, top, total = _scan(
-        acc, top, total, q, k_base, v_base, table, pages, k_page, k_slot, v_page, v_slot, place, low, outer, end,
-        scale_log2, HEAD, PAGE, KEYS, KEYS, True, TOKENS > 1, INTERPRETING,
-    )  # fmt: skip
-    # A token whose marker or position the table cannot serve has no context; it must not pass for an empty one.
-    total = tl.where(live, total, float("nan"))
-    cell = (share.to(tl.int64) * batch + token) * HEADS + kv_head * GROUP + line % GROUP
-    tl.store(parts + (cell * HEAD)[:, None] + column[None, :], acc, mask=real[:, None])
-    tl.store(tops + cell, top, mask=real)
-    tl.store(totals + cell, total, mask=real)
-
-
-@triton.jit(do_not_specialize=["requests", "batch", "split"])
-def _attention_combine(
-    request, offsets, parts, tops, totals, o, lse, requests, batch, split, scale_log2,
-    PACKED: tl.constexpr, TOKENS: tl.constexpr, HEADS: tl.constexpr, HEAD: tl.constexpr, LINES: tl.constexpr,
-):  # fmt: skip
-    """Add up the parts of one token and `LINES` of its query heads, first part first."""
-    token = tl.program_id(0)
-    head = tl.program_id(1) * LINES + tl.arange(0, LINES)
-    column = tl.arange(0, HEAD)
-    marker = tl.load(request + token)
-    held = marker >= 0
-    if PACKED:
-        # Cells that no program has written are never read: a token outside its row's offsets has no result.
-        known = held & (marker < requests)
-        first = tl.load(offsets + marker, mask=known, other=0)
-        beyond = tl.minimum(tl.load(offsets + marker + 1, mask=known, other=0), first + TOKENS)
-        held = known & (token >= first) & (token < beyond)
-    count = tl.where(held, split, 0)
-    inside = head < HEADS
-    out = token.to(tl.int64) * HEADS + head
-    top = tl.full([LINES], float("-inf"), tl.float32)
-    cell = out
-    for _ in range(count):
-        top = tl.maximum(top, tl.load(tops + cell, mask=inside, other=0.0))
-        cell += batch * HEADS
-    reference = tl.where(top == float("-inf"), 0.0, top)
-    total = tl.full([LINES], 0.0, tl.float32) + tl.where((marker >= 0) & (count == 0), float("nan"), 0.0)
-    acc = tl.full([LINES, HEAD], 0.0, tl.float32)
-    cell = out
-    for _ in range(count):
-        weight = tl.exp2((tl.load(tops + cell, mask=inside, other=0.0) - reference) * scale_log2)
-        total = tl.fma(tl.load(totals + cell, mask=inside, other=0.0), weight, total)
-        part = tl.load(parts + (cell * HEAD)[:, None] + column[None, :], mask=inside[:, None], other=0.0)
-        acc = tl.fma(part, weight[:, None], acc)
-        cell += batch * HEADS
-    whole = tl.where(total == 0.0, 1.0, total)
-    result = (acc / whole[:, None]).to(o.dtype.element_ty)
-    tl.store(o + (out * HEAD)[:, None] + column[None, :], result, mask=inside[:, None])
-    tl.store(lse + out, tl.where(total == 0.0, float("-inf"), (top * scale_log2 + tl.log2(whole)) * _LN2), mask=inside)
 
 
 def varlen_attention(
@@ -361,14 +167,17 @@ def varlen_attention(
     _check_markers(sizes, request, position, offsets, variant, q.device)
     _check_numbers(window, split_kv, scale, max_tokens)
     packed = variant == "packed"
-    sizes = replace(sizes, tokens=max_tokens if packed else 1, split=split_kv)
+    sizes = replace(sizes, packed=packed, tokens=max_tokens if packed else 1, split=split_kv)
     tiles = _checked_tiles(tiles or AttentionTiles.choose(sizes.group, sizes.tokens))
     workspace = _checked_workspace(workspace, sizes, q.device)
     out = _checked_out(out, sizes, q)
     if sizes.batch:
-        tensors = (q, k_cache, v_cache, block_table, request, position, request if offsets is None else offsets)
-        factor = sizes.head**-0.5 if scale is None else scale
-        _launch(tensors, sizes, window, factor, tiles, workspace, out, packed)
+        first_token = request if offsets is None else offsets
+        tensors = (q, k_cache, v_cache, block_table, request, position, first_token)
+        cells = (workspace.parts, workspace.tops, workspace.totals)
+        scale_log2 = (sizes.head**-0.5 if scale is None else scale) * math.log2(math.e)
+        _launch_parts(tensors, sizes, window, scale_log2, tiles, cells)
+        _launch_combine(request, first_token, sizes, scale_log2, cells, out)
     return out
 
 
@@ -384,6 +193,7 @@ class _Sizes:
     pages: int
     requests: int
     width: int
+    packed: bool = False
     tokens: int = 1
     split: int = 1
 
@@ -411,7 +221,10 @@ def _check_sizes(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, 
     for name, tensor in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
         aligned = all(stride % 16 == 0 for stride in tensor.stride()[:-1])
         _require(aligned, name, "strided by multiples of 16", tensor.stride(), "call .contiguous()")
-    return _Sizes(batch, query_heads, kv_heads, head, page, pages, *block_table.shape)
+    requests, width = block_table.shape
+    held = width * page
+    _require(held <= FAR, "block_table", f"for {FAR} keys a row at most", held, "give fewer columns")
+    return _Sizes(batch, query_heads, kv_heads, head, page, pages, requests, width)
 
 
 def _listed(choices: Sequence[object]) -> str:
@@ -474,34 +287,55 @@ def _check_dense(
     _require(tensor.is_contiguous(), name, "contiguous", tensor.stride(), "allocate it whole")
 
 
-def _launch(
+def _launch_parts(
     tensors: Sequence[torch.Tensor],
     sizes: _Sizes,
     window: int | None,
-    scale: float,
+    scale_log2: float,
     tiles: AttentionTiles,
-    workspace: AttentionWorkspace,
-    out: Attention,
-    packed: bool,
+    cells: Sequence[torch.Tensor],
 ) -> None:
-    q, k_cache, v_cache, _, request, _, offsets = tensors
+    q, k_cache, v_cache, block_table, *_ = tensors
     strides = [stride // 16 for tensor in (k_cache, v_cache, q) for stride in tensor.stride()[:-1]]
-    units = sizes.requests if packed else sizes.batch
-    cells = (workspace.parts, workspace.tops, workspace.totals)
-    if units:
-        grid = (units * covering(sizes.tokens * sizes.group, tiles.rows), sizes.kv_heads, sizes.split)
-        _attention_parts[grid](
-            *tensors, *cells, sizes.pages, *strides, sizes.requests, sizes.width, tensors[3].stride(0), sizes.batch,
-            window or 0, sizes.split, scale * math.log2(math.e), PACKED=packed, WINDOWED=window is not None,
-            GROUP=sizes.group, HEADS=sizes.query_heads, HEAD=sizes.head, PAGE=sizes.page, TOKENS=sizes.tokens,
-            ROWS=tiles.rows, KEYS=KEYS, TURN=tiles.turn, INTERPRETING=interpreting(), num_warps=tiles.num_warps,
-            num_stages=tiles.num_stages,
-        )  # fmt: skip
-    _attention_combine[(sizes.batch, covering(sizes.query_heads, COMBINED_HEADS))](
-        request, offsets, *cells, out.o, out.lse, sizes.requests, sizes.batch, sizes.split,
-        scale * math.log2(math.e), PACKED=packed, TOKENS=sizes.tokens, HEADS=sizes.query_heads, HEAD=sizes.head,
-        LINES=COMBINED_HEADS, num_warps=4,
-    )  # fmt: skip
+    units = sizes.requests if sizes.packed else sizes.batch
+    if not units:
+        return
+    grid = (units * covering(sizes.tokens * sizes.group, tiles.rows), sizes.kv_heads, sizes.split)
+    numbers = (sizes.requests, sizes.width, block_table.stride(0), sizes.batch, min(window or FAR, FAR), sizes.split)
+    constants = _constants(sizes, tiles, windowed=window is not None, interpreted=interpreting())
+    form = {"num_warps": tiles.num_warps, "num_stages": tiles.num_stages}
+    attention_parts[grid](*tensors, *cells, sizes.pages, *strides, *numbers, scale_log2, **constants, **form)
+
+
+def _constants(sizes: _Sizes, tiles: AttentionTiles, windowed: bool, interpreted: bool) -> dict[str, int]:
+    """Return what the first kernel is compiled for."""
+    return {
+        "PACKED": sizes.packed, "WINDOWED": windowed, "GROUP": sizes.group, "HEADS": sizes.query_heads,
+        "HEAD": sizes.head, "PAGE": sizes.page, "TOKENS": sizes.tokens, "ROWS": tiles.rows, "KEYS": KEYS,
+        "TURN": tiles.turn, "INTERPRETING": interpreted,
+    }  # fmt: skip
+
+
+def _launch_combine(
+    request: torch.Tensor,
+    offsets: torch.Tensor,
+    sizes: _Sizes,
+    scale_log2: float,
+    cells: Sequence[torch.Tensor],
+    out: Attention,
+) -> None:
+    numbers = (sizes.requests, sizes.batch, sizes.split)
+    grid = (sizes.batch, covering(sizes.query_heads, COMBINED_HEADS))
+    constants = _combine_constants(sizes)
+    attention_combine[grid](request, offsets, *cells, *out, *numbers, scale_log2, **constants, num_warps=4)
+
+
+def _combine_constants(sizes: _Sizes) -> dict[str, int]:
+    """Return what the second kernel is compiled for."""
+    return {
+        "PACKED": sizes.packed, "TOKENS": sizes.tokens, "HEADS": sizes.query_heads, "HEAD": sizes.head,
+        "LINES": COMBINED_HEADS,
+    }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -596,64 +430,55 @@ def _tiles_of(count: int, group: int, row_tile: int) -> list[tuple[int, int]]:
     return [(low // group, covering(high, group) - low // group) for low, high in edges]
 
 
-def _configuration(
+def _shipped(
     label: str, dtype: str, *, group: int, head: int, page: int, tokens: int, rows: int, windowed: bool = False
 ) -> Configuration:
-    """Return a shipped form of the first kernel, of 8 key/value heads."""
+    """Return a form of the first kernel, of 8 key/value heads."""
+    names = attention_parts.arg_names
     pointers = dict.fromkeys(("q_ptr", "k_cache", "v_cache"), f"*{dtype}")
     pointers |= dict.fromkeys(("block_table", "request", "position", "offsets"), "*i32")
     pointers |= dict.fromkeys(("parts", "tops", "totals"), "*fp32")
-    numbers = (
-        "pages", "k_page", "k_slot", "k_head", "v_page", "v_slot", "v_head", "q_token", "q_head", "requests", "width",
-        "table_row", "batch", "window", "split",
-    )  # fmt: skip
+    numbers = dict.fromkeys(names[names.index("pages") : names.index("scale_log2")], "i32")
     tiles = AttentionTiles(rows)
-    constants = {
-        "PACKED": tokens > 1, "WINDOWED": windowed, "GROUP": group, "HEADS": 8 * group, "HEAD": head, "PAGE": page,
-        "TOKENS": tokens, "ROWS": rows, "KEYS": KEYS, "TURN": tiles.turn, "INTERPRETING": False,
-    }  # fmt: skip
+    sizes = _Sizes(0, 8 * group, 8, head, page, 0, 0, 0, packed=tokens > 1, tokens=tokens)
     return Configuration(
         label=label,
-        signature=pointers | dict.fromkeys(numbers, "i32") | {"scale_log2": "fp32"},
-        constants=constants,
+        signature=pointers | numbers | {"scale_log2": "fp32"},
+        constants=_constants(sizes, tiles, windowed, interpreted=False),
         num_warps=tiles.num_warps,
         num_stages=tiles.num_stages,
         tensor_core=True,
     )
 
 
-_COMBINE = Configuration(
+_COMBINED = Configuration(
     label="bf16 D128 HQ32",
     signature={
         **dict.fromkeys(("request", "offsets"), "*i32"), **dict.fromkeys(("parts", "tops", "totals"), "*fp32"),
         "o": "*bf16", "lse": "*fp32", **dict.fromkeys(("requests", "batch", "split"), "i32"), "scale_log2": "fp32",
     },
-    constants={"PACKED": True, "TOKENS": 6, "HEADS": 32, "HEAD": 128, "LINES": COMBINED_HEADS},
-    num_warps=4,
+    constants=_combine_constants(_Sizes(0, 32, 8, 128, 64, 0, 0, 0, packed=True, tokens=6)),
 )  # fmt: skip
+
+
+def _shipped_wide(label: str, dtype: str, *, head: int, page: int, windowed: bool = False) -> Configuration:
+    """Return a form with 8 tokens of 8 query heads, which fill the tile of 64."""
+    return _shipped(label, dtype, group=8, head=head, page=page, tokens=8, rows=64, windowed=windowed)
+
 
 KERNELS = (
     Kernel(
         "attention",
         "attention_parts",
-        _attention_parts,
+        attention_parts,
         (
-            _configuration("token bf16 D128 GQA4 page64", "bf16", group=4, head=128, page=64, tokens=1, rows=16),
-            _configuration("packed bf16 D128 GQA4 page64 M32", "bf16", group=4, head=128, page=64, tokens=6, rows=32),
-            _configuration("packed bf16 D128 GQA8 page64 M64", "bf16", group=8, head=128, page=64, tokens=8, rows=64),
-            _configuration("packed bf16 D128 GQA8 page16 M64", "bf16", group=8, head=128, page=16, tokens=17, rows=64),
-            _configuration(
-                "packed bf16 D128 GQA8 page64 M64 window",
-                "bf16",
-                group=8,
-                head=128,
-                page=64,
-                tokens=8,
-                rows=64,
-                windowed=True,
-            ),
-            _configuration("packed fp16 D64 GQA8 page16 M64", "fp16", group=8, head=64, page=16, tokens=8, rows=64),
+            _shipped("token bf16 D128 GQA4 page64 M16", "bf16", group=4, head=128, page=64, tokens=1, rows=16),
+            _shipped("packed bf16 D128 GQA4 page64 M32", "bf16", group=4, head=128, page=64, tokens=6, rows=32),
+            _shipped_wide("packed bf16 D128 GQA8 page64 M64", "bf16", head=128, page=64),
+            _shipped_wide("packed bf16 D128 GQA8 page16 M64", "bf16", head=128, page=16),
+            _shipped_wide("packed bf16 D128 GQA8 page64 M64 window", "bf16", head=128, page=64, windowed=True),
+            _shipped_wide("packed fp16 D64 GQA8 page16 M64", "fp16", head=64, page=16),
         ),
     ),
-    Kernel("attention", "attention_combine", _attention_combine, (_COMBINE,)),
+    Kernel("attention", "attention_combine", attention_combine, (_COMBINED,)),
 )
