@@ -275,11 +275,14 @@ def test_strided_inputs() -> None:
 
 
 def virtual(count: int, dtype: torch.dtype) -> torch.Tensor:
-    """A tensor of zeros that takes no memory until it is written to."""
-    size = count * torch.empty(0, dtype=dtype).element_size()
+    """A tensor of zeros that takes no memory until it is written to.
+
+    There is room on both sides for offsets that wrap around 2^32, so that they fail a comparison and not the process.
+    """
+    size = (count + 2**32) * torch.empty(0, dtype=dtype).element_size()
     no_reserve = 0x4000
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | no_reserve
-    return torch.frombuffer(mmap.mmap(-1, size, flags=flags), dtype=dtype)
+    return torch.frombuffer(mmap.mmap(-1, size, flags=flags), dtype=dtype)[2**31 :]
 
 
 @pytest.mark.parametrize("far", [2**29 + 8, 2**31 + 8])
