@@ -447,7 +447,7 @@ def _shipped(
         constants=_constants(sizes, tiles, windowed, interpreted=False),
         num_warps=tiles.num_warps,
         num_stages=tiles.num_stages,
-        tensor_core=True,
+        tensor_core=rows >= 64,
     )
 
 

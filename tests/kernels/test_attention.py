@@ -514,7 +514,7 @@ def caches(*shape: int) -> dict[str, torch.Tensor]:
         (caches(1, 8, 1, 16), {}, "`k_cache` must be of page size 16, 32 or 64, got 8"),
         (caches(1, 16, 3, 16), {}, "`q` must be of a multiple of the cache's 3 heads, got 2"),
         ({"block_table": torch.zeros(1, 2, dtype=torch.int64)}, {}, "`block_table` must be of type int32, got int64"),
-        ({"block_table": torch.empty(1, TOO_WIDE, dtype=torch.int32)}, {}, "`block_table` must be for 1073741824 keys a row"),
+        ({"block_table": torch.empty(1, TOO_WIDE, dtype=torch.int32)}, {}, "`block_table` must be for 1073741824 keys"),
         ({"request": int32(0)}, {}, r"`request` must have shape \[4\], got \[1\]"),
         ({"position": torch.zeros(4)}, {}, "`position` must be of type int32, got float32"),
         ({"offsets": int32(0, 1, 2)}, {}, r"`offsets` must have shape \[2\], got \[3\]"),
