@@ -330,26 +330,25 @@ def _seed(seed: torch.Tensor | int | None, device: torch.device) -> torch.Tensor
 
 
 def _scan_configuration(dtype: str, method: int, shape: Tiles, gather: bool = True) -> Configuration:
-    """Return phase 1 at rank 256 and V 129,280, the released model's."""
-    pointers = ("best_tokens", "previous")
+    """Return phase 1 at rank 256, V 129,280 and blocks of 7."""
     signature = {
-        "U": f"*{dtype}", "u_stride": "i32", "source": f"*{dtype}", "source_stride": "i32", "W2T": f"*{dtype}",
-        "w_stride": "i32", "previous": "*i32", "previous_stride": "i32", "temperature": "*fp32", "maxima": "*fp32",
-        "sums": "*fp32", "best": "*fp32", "best_tokens": "*i32", "seed": "*i64", "position": "i32", "R": "i32",
-        "V": "i32", "blocks": "i32",
+        "U": f"*{dtype}", "source": f"*{dtype}", "W2T": f"*{dtype}", "previous": "*i32", "previous_stride": "i32",
+        "temperature": "*fp32", "maxima": "*fp32", "sums": "*fp32", "best": "*fp32", "best_tokens": "*i32",
+        "seed": "*i64", "position": "i32", "R": "i32", "blocks": "i32",
     }  # fmt: skip
     constants = {
+        "u_stride": 7 * 129280, "source_stride": 256, "w_stride": 256, "V": 129280,
         "RANK": 256, "CHUNK": 32 if dtype == "fp32" else 256, "METHOD": method, "GATHER": gather,
         "ROWS": shape.rows, "STEPS": shape.steps, "INTERPRETING": False,
     }  # fmt: skip
     label = f"{dtype} {METHODS[method]} {'W1' if gather else 'hidden'} rows {shape.rows} steps {shape.steps}"
     return Configuration(
-        label, signature, constants, shape.num_warps, shape.num_stages, dtype != "fp32", unaligned=pointers
+        label, signature, constants, shape.num_warps, shape.num_stages, dtype != "fp32", unaligned=("previous",)
     )  # fmt: skip
 
 
 def _pick_configuration(dtype: str, method: int, gather: bool = True) -> Configuration:
-    """Return phase 2 at rank 256 and V 129,280."""
+    """Return phase 2 of the same."""
     scan = _scan_configuration(dtype, method, Tiles(16, 1), gather)
     left_out = ("seed", "position", "R")
     signature = {name: kind for name, kind in scan.signature.items() if name not in left_out}

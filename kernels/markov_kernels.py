@@ -1,4 +1,7 @@
-"""The two kernels of the Markov head's draft block; what they do, and why so, is told in `markov`."""
+"""The two kernels of the Markov head's draft block; what they do, and why so, is told in `markov`.
+
+Sizes and strides of the model are compiled in: they don't change, and loads are only as wide as what divides them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _FLOOR = tl.constexpr(-86.5617024533378)
 
 
 @triton.jit
-def hidden_rows(previous, previous_stride, rows, inside, V, GATHER: tl.constexpr):
+def hidden_rows(previous, previous_stride, rows, inside, V: tl.constexpr, GATHER: tl.constexpr):
     """Return which row of ``source`` multiplies W2 in each row, and whether there is one."""
     place = rows.to(tl.int64)
     if GATHER:
@@ -34,7 +37,7 @@ def hidden_rows(previous, previous_stride, rows, inside, V, GATHER: tl.constexpr
 
 
 @triton.jit
-def hidden_chunk(source, source_stride, place, there, start, RANK: tl.constexpr, CHUNK: tl.constexpr):
+def hidden_chunk(source, source_stride: tl.constexpr, place, there, start, RANK: tl.constexpr, CHUNK: tl.constexpr):
     """Return ``CHUNK`` of the rank, ``[CHUNK, rows]``; zeros where there is no row."""
     rank = start + tl.arange(0, CHUNK)
     mask = (rank < RANK)[:, None] & there[None, :]
@@ -43,8 +46,9 @@ def hidden_chunk(source, source_stride, place, there, start, RANK: tl.constexpr,
 
 @triton.jit
 def block_logits(
-    U, u_stride, hidden, source, source_stride, place, there, W2T, w_stride, tokens, rows, inside, V,
-    RANK: tl.constexpr, CHUNK: tl.constexpr, INTERPRETING: tl.constexpr,
+    U, u_stride: tl.constexpr, hidden, source, source_stride: tl.constexpr, place, there, W2T,
+    w_stride: tl.constexpr, tokens, rows, inside, V: tl.constexpr, RANK: tl.constexpr, CHUNK: tl.constexpr,
+    INTERPRETING: tl.constexpr,
 ):  # fmt: skip
     """Return the logits ``[BLOCK, rows]`` of one block in float32; -inf past the vocabulary.
 
@@ -66,8 +70,9 @@ def block_logits(
 
 @triton.jit
 def row_logits(
-    U, u_stride, source, source_stride, W2T, w_stride, previous, previous_stride, tokens, row, V,
-    RANK: tl.constexpr, CHUNK: tl.constexpr, GATHER: tl.constexpr, INTERPRETING: tl.constexpr,
+    U, u_stride: tl.constexpr, source, source_stride: tl.constexpr, W2T, w_stride: tl.constexpr, previous,
+    previous_stride, tokens, row, V: tl.constexpr, RANK: tl.constexpr, CHUNK: tl.constexpr, GATHER: tl.constexpr,
+    INTERPRETING: tl.constexpr,
 ):  # fmt: skip
     """Return the logits ``[BLOCK]`` of one block in one row, by the same product as in phase 1, 16 rows wide."""
     lanes = tl.arange(0, 16)
@@ -109,10 +114,10 @@ def gumbel_noise(seed, tokens, rows, position):
 
 @triton.jit(do_not_specialize=["position"])
 def markov_scan(
-    U, u_stride, source, source_stride, W2T, w_stride, previous, previous_stride, temperature, maxima, sums,
-    best, best_tokens, seed, position, R, V, blocks, RANK: tl.constexpr, CHUNK: tl.constexpr,
-    METHOD: tl.constexpr, GATHER: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr,
-    INTERPRETING: tl.constexpr,
+    U, u_stride: tl.constexpr, source, source_stride: tl.constexpr, W2T, w_stride: tl.constexpr, previous,
+    previous_stride, temperature, maxima, sums, best, best_tokens, seed, position, R, V: tl.constexpr, blocks,
+    RANK: tl.constexpr, CHUNK: tl.constexpr, METHOD: tl.constexpr, GATHER: tl.constexpr, ROWS: tl.constexpr,
+    STEPS: tl.constexpr, INTERPRETING: tl.constexpr,
 ):  # fmt: skip
     """Phase 1: ``STEPS`` blocks of the vocabulary for ``ROWS`` rows; row tiles vary fastest, so W2 is read from cache.
 
@@ -182,10 +187,10 @@ def leftmost(values, top, index, none):
 
 @triton.jit
 def markov_pick(
-    U, u_stride, source, source_stride, W2T, w_stride, previous, previous_stride, temperature, uniforms,
-    uniform_stride, maxima, sums, best, best_tokens, tokens_out, p_out, lse_out, out_stride, V, blocks,
-    RANK: tl.constexpr, CHUNK: tl.constexpr, METHOD: tl.constexpr, GATHER: tl.constexpr, GROUPS: tl.constexpr,
-    INTERPRETING: tl.constexpr,
+    U, u_stride: tl.constexpr, source, source_stride: tl.constexpr, W2T, w_stride: tl.constexpr, previous,
+    previous_stride, temperature, uniforms, uniform_stride, maxima, sums, best, best_tokens, tokens_out, p_out,
+    lse_out, out_stride, V: tl.constexpr, blocks, RANK: tl.constexpr, CHUNK: tl.constexpr, METHOD: tl.constexpr,
+    GATHER: tl.constexpr, GROUPS: tl.constexpr, INTERPRETING: tl.constexpr,
 ):  # fmt: skip
     """Phase 2: one row: its block, the logits of that block again, the token, its probability and the row's lse."""
     row = tl.program_id(0).to(tl.int64)

@@ -51,9 +51,10 @@ def add_products(
 
 @triton.jit
 def rnn_cell(
-    state, W1, w1_stride, previous, previous_stride, h, h_stride, weight, weight_stride, bias, state_out, hidden,
-    R, V, RANK: tl.constexpr, WIDTH: tl.constexpr, FIRST: tl.constexpr, BIASED: tl.constexpr,
-    ROWS: tl.constexpr, FEATURES: tl.constexpr, CHUNK: tl.constexpr, INTERPRETING: tl.constexpr,
+    state, W1, w1_stride: tl.constexpr, previous, previous_stride, h, h_stride: tl.constexpr, weight,
+    weight_stride: tl.constexpr, bias, state_out, hidden, R, V: tl.constexpr, RANK: tl.constexpr,
+    WIDTH: tl.constexpr, FIRST: tl.constexpr, BIASED: tl.constexpr, ROWS: tl.constexpr, FEATURES: tl.constexpr,
+    CHUNK: tl.constexpr, INTERPRETING: tl.constexpr,
 ):  # fmt: skip
     """``FEATURES`` of the state and of the hidden vector for ``ROWS`` rows; features are the M axis of the products."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -274,16 +275,16 @@ def _check_apart(read: torch.Tensor, written: torch.Tensor) -> None:
 def _configuration(dtype: str, shape: int, first: bool = False) -> Configuration:
     """Return the cell of a model of width 4,096, rank 256 and V 129,280."""
     signature = {
-        "state": "*fp32", "W1": f"*{dtype}", "w1_stride": "i32", "previous": "*i32", "previous_stride": "i32",
-        "h": f"*{dtype}", "h_stride": "i32", "weight": f"*{dtype}", "weight_stride": "i32", "bias": f"*{dtype}",
-        "state_out": "*fp32", "hidden": f"*{dtype}", "R": "i32", "V": "i32",
+        "state": "*fp32", "W1": f"*{dtype}", "previous": "*i32", "previous_stride": "i32", "h": f"*{dtype}",
+        "weight": f"*{dtype}", "bias": f"*{dtype}", "state_out": "*fp32", "hidden": f"*{dtype}", "R": "i32",
     }  # fmt: skip
     constants = {
+        "w1_stride": 256, "h_stride": 7 * 4096, "weight_stride": 2 * 256 + 4096, "V": 129280,
         "RANK": 256, "WIDTH": 4096, "FIRST": first, "BIASED": True, "ROWS": shape, "FEATURES": shape,
         "CHUNK": _CHUNK, "INTERPRETING": False,
     }  # fmt: skip
     label = f"{dtype} rows {shape} features {shape}{' first' if first else ''}"
-    return Configuration(label, signature, constants, 4, 3, dtype != "fp32", unaligned=("previous",))
+    return Configuration(label, signature, constants, 4, 3, dtype != "fp32" and shape >= 64, unaligned=("previous",))
 
 
 KERNELS = (
