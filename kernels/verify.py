@@ -417,7 +417,7 @@ def draw_kernel(
 
 def _span(blocks: int) -> int:
     """Return room for blocks: a power of two, whole groups."""
-    return max(GROUP.value, triton.next_power_of_2(blocks))
+    return max(int(GROUP.value), 1 << (blocks - 1).bit_length())
 
 
 def _check_logits(

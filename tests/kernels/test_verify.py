@@ -202,7 +202,7 @@ def test_argmax_drafts_are_judged_by_the_target_alone() -> None:
     given = batch([1] * 12, 1, 4, 11)
     given["draft_temperature"] = torch.zeros(12)
     given["draft_tokens"] = given["draft_logits"].argmax(2).int()
-    given["p_draft"].fill_(1.0)
+    given["p_draft"].fill_(0.3)  # a softmax's value for them, which is not what they were drawn with
     expected = verify_chain_reference(**given)
     found = run(given)
     assert agree(found, expected) == 12
@@ -369,16 +369,18 @@ def test_rows_outside_the_batch_give_no_token(lengths: list[int], offsets: list[
     assert int(found.next_token[2]) >= 0
 
 
-def test_offsets_past_two_to_the_31() -> None:
-    """Tokens lie 2^30 elements apart, so that the third begins past 2^31; untouched memory costs nothing."""
-    given = batch([1, 0], 1, 40, 20, torch.float16)
+@pytest.mark.parametrize("uniform", [0.0, 1.0], ids=["accepted", "rejected"])
+def test_offsets_past_two_to_the_31(uniform: float) -> None:
+    """Tokens and rows lie 2^30 elements apart, so that the third begins at 2^31; untouched memory costs nothing."""
+    given = batch([0, 0, 1], 1, 40, 20, torch.float16)
+    given["accept"].fill_(uniform)
     expected = run(given)
+    assert expected.n_accepted.tolist() == [0, 0, 1 - int(uniform)]
     stride = 2**30
     for name in ("target_logits", "draft_logits"):
-        value = given[name][:3]
-        far = torch.empty(2 * stride + 64, dtype=value.dtype).as_strided(
-            value.shape, (stride,) * (value.dim() - 1) + (1,)
-        )
+        value = given[name][:4]
+        room = torch.empty((len(value) - 1) * stride + 64, dtype=value.dtype)
+        far = room.as_strided(value.shape, (stride,) * (value.dim() - 1) + (1,))
         far.copy_(value)
         same(run({**given, name: far}), expected)
 
