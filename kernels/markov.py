@@ -173,13 +173,18 @@ class Sampler:
         uniforms = self.uniforms[:, position]
         markov_pick[(rows,)](
             *shared, uniforms, uniforms.stride(0), *kept, *outputs, outputs[0].stride(0), vocabulary, blocks,
-            **constants, GROUPS=groups(blocks), num_warps=4,
+            **constants, GROUPS=groups(blocks), num_warps=pick_warps(self.W2T.dtype),
         )  # fmt: skip
 
 
 def chunk(rank: int, dtype: torch.dtype) -> int:
     """Return how much of the rank is multiplied in one go: what fits on chip, in registers for float32."""
     return min(32 if dtype == torch.float32 else 256, max(16, 1 << (rank - 1).bit_length()))
+
+
+def pick_warps(dtype: torch.dtype) -> int:
+    """Return the warps of phase 2: without tensor cores, operands take registers."""
+    return 8 if dtype == torch.float32 else 4
 
 
 def groups(blocks: int) -> int:
@@ -360,7 +365,8 @@ def _pick_configuration(dtype: str, method: int, gather: bool = True) -> Configu
     constants |= {"GROUPS": groups(tiles_of(129280, BLOCK.value))}
     label = f"{dtype} {METHODS[method]} {'W1' if gather else 'hidden'}"
     views = ("previous", "uniforms", "tokens_out", "p_out", "lse_out")
-    return Configuration(label, signature, constants, 4, 2, dtype != "fp32", unaligned=views)
+    warps = pick_warps(torch.float32 if dtype == "fp32" else torch.bfloat16)
+    return Configuration(label, signature, constants, warps, 2, dtype != "fp32", unaligned=views)
 
 
 KERNELS = (

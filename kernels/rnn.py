@@ -229,7 +229,7 @@ def _launch(
     state: torch.Tensor | None, previous: torch.Tensor, h: torch.Tensor, weights: RnnWeights, out: RnnStep
 ) -> None:
     (rows, rank), layer = out.hidden.shape, weights.layer
-    features, across = (16, 16) if rows <= 64 or h.dtype == torch.float32 else (64, 64)
+    features, across = (16, 16) if rows <= 64 or h.dtype == torch.float32 else (64, 32)
     rnn_cell[(tiles(rows, across), tiles(rank, features))](
         out.state if state is None else state, weights.W1, weights.W1.stride(0), previous, previous.stride(0),
         h, h.stride(0), layer, layer.stride(0), layer if weights.bias is None else weights.bias, out.state, out.hidden,
@@ -272,7 +272,7 @@ def _check_apart(read: torch.Tensor, written: torch.Tensor) -> None:
         )
 
 
-def _configuration(dtype: str, shape: int, first: bool = False) -> Configuration:
+def _configuration(dtype: str, features: int, rows: int, first: bool = False) -> Configuration:
     """Return the cell of a model of width 4,096, rank 256 and V 129,280."""
     signature = {
         "state": "*fp32", "W1": f"*{dtype}", "previous": "*i32", "previous_stride": "i32", "h": f"*{dtype}",
@@ -280,11 +280,11 @@ def _configuration(dtype: str, shape: int, first: bool = False) -> Configuration
     }  # fmt: skip
     constants = {
         "w1_stride": 256, "h_stride": 7 * 4096, "weight_stride": 2 * 256 + 4096, "V": 129280,
-        "RANK": 256, "WIDTH": 4096, "FIRST": first, "BIASED": True, "ROWS": shape, "FEATURES": shape,
+        "RANK": 256, "WIDTH": 4096, "FIRST": first, "BIASED": True, "ROWS": rows, "FEATURES": features,
         "CHUNK": _CHUNK, "INTERPRETING": False,
     }  # fmt: skip
-    label = f"{dtype} rows {shape} features {shape}{' first' if first else ''}"
-    return Configuration(label, signature, constants, 4, 3, dtype != "fp32" and shape >= 64, unaligned=("previous",))
+    label = f"{dtype} rows {rows} features {features}{' first' if first else ''}"
+    return Configuration(label, signature, constants, 4, 3, dtype != "fp32" and features >= 64, unaligned=("previous",))
 
 
 KERNELS = (
@@ -293,11 +293,11 @@ KERNELS = (
         "rnn_cell",
         rnn_cell,
         (
-            _configuration("bf16", 16),
-            _configuration("bf16", 16, first=True),
-            _configuration("bf16", 64),
-            _configuration("fp16", 64),
-            _configuration("fp32", 16),
+            _configuration("bf16", 16, 16),
+            _configuration("bf16", 16, 16, first=True),
+            _configuration("bf16", 64, 32),
+            _configuration("fp16", 64, 32),
+            _configuration("fp32", 16, 16),
         ),
     ),
 )
