@@ -255,9 +255,12 @@ def test_pages_change_no_bit(variant: str) -> None:
     assert all(same(first, other) for other in others)
 
 
-@pytest.mark.parametrize(("context", "window"), [(30, None), (95, None), (30, 34), (95, 34)])
+@pytest.mark.parametrize(("context", "window"), [(30, None), (63, None), (30, 34), (63, 34)])
 def test_drafts_that_follow_change_no_bit(context: int, window: int | None) -> None:
-    """A token's result is the same whether no draft is verified or four, wherever the edge of a step lies."""
+    """A token's result is the same whether no draft is verified or four, wherever the edge of a step lies.
+
+    After 63 keys the drafts begin a step of their own; counted in, it would move the cut between the two parts.
+    """
     whole = scene([context], [5])
     every = whole.attend("packed", split_kv=2, window=window)
     for count in (1, 3):
@@ -402,6 +405,20 @@ def test_flat_and_one_hot_softmax(variant: str, scale: float) -> None:
 # What cannot be served is marked.
 
 
+def between_zeros(cache: torch.Tensor) -> torch.Tensor:
+    """The cache with a page of zeros before and after it in memory."""
+    page = torch.zeros_like(cache[:1])
+    return torch.cat((page, cache, page))[1:-1]
+
+
+def beside_pages(given: Scene) -> Scene:
+    """The scene with a table that has good entries beside it in memory, so that reading there gives a result."""
+    good = torch.zeros(len(given.block_table) + 1, given.block_table.shape[1] + 1, dtype=torch.int32)
+    good[:-1, :-1] = given.block_table
+    caches = {"k_cache": given.k_cache.nan_to_num(0.0), "v_cache": given.v_cache.nan_to_num(0.0)}
+    return replace(given, block_table=good[:-1, :-1], **caches)
+
+
 def assert_marked(found: Attention, broken: Sequence[int], clean: Attention) -> None:
     whole = [token for token in range(len(found.o)) if token not in broken]
     assert same(found, clean, whole)
@@ -413,8 +430,12 @@ def assert_marked(found: Attention, broken: Sequence[int], clean: Attention) -> 
 @pytest.mark.parametrize("page", [16, 32])
 @pytest.mark.parametrize("entry", [-1, None])
 def test_a_page_that_is_not_there_is_not_read(variant: str, page: int, entry: int | None) -> None:
-    """The page of row 1's key 64 lies just outside the cache: the first two tokens do not see it, the last two do."""
+    """The page of row 1's key 64 lies just outside the cache: the first two tokens do not see it, the last two do.
+
+    What lies there in memory are zeros, which would give a result.
+    """
     given = scene([5, 62], [1, 4], page=page)
+    given = replace(given, k_cache=between_zeros(given.k_cache), v_cache=between_zeros(given.v_cache))
     table = given.block_table.clone()
     table[1, 64 // page] = len(given.k_cache) if entry is None else entry
     found = replace(given, block_table=table).attend(variant, split_kv=2)
@@ -424,7 +445,7 @@ def test_a_page_that_is_not_there_is_not_read(variant: str, page: int, entry: in
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("row", [3, 1 << 30])
 def test_a_request_that_is_not_there(variant: str, row: int) -> None:
-    given = scene([5, 40, 3], [1, 3, 1])
+    given = beside_pages(scene([5, 40, 3], [1, 3, 1]))
     assert_marked(given.with_markers(2, request=row).attend(variant), [2], given.attend(variant))
 
 
@@ -432,7 +453,7 @@ def test_a_request_that_is_not_there(variant: str, row: int) -> None:
 @pytest.mark.parametrize("position", [64, 1 << 30, (1 << 31) - 1])
 def test_a_position_beyond_the_table(variant: str, position: int) -> None:
     """The table has four columns of 16 keys."""
-    given = scene([5, 40], [1, 3])
+    given = beside_pages(scene([5, 40], [1, 3]))
     assert given.block_table.shape[1] == 4
     found = given.with_markers(3, position=position).attend(variant, window=30)
     assert_marked(found, [3], given.attend(variant, window=30))
@@ -449,7 +470,7 @@ def test_a_position_beyond_the_table(variant: str, position: int) -> None:
     ],
 )
 def test_tokens_outside_their_rows_offsets(offsets: list[int], max_tokens: int, broken: list[int]) -> None:
-    given = scene([20, 33], [2, 3])
+    given = scene([20, 70], [2, 3])
     cut = replace(given, offsets=torch.tensor(offsets, dtype=torch.int32))
     guards, out, workspace = guarded(given, 2)
     found = cut.attend("packed", split_kv=2, max_tokens=max_tokens, out=out, workspace=workspace)
