@@ -5,6 +5,7 @@ At position ``k`` the logits are ``U[:, k] + W1[x_{k-1}] W2``. Two kernels a pos
 1. `markov_scan` walks the vocabulary in blocks of `BLOCK` tokens and keeps two numbers a row and block: the greatest
    logit and the sum of ``exp((logit - greatest) / temperature)``. For Gumbel-max also the best noisy token.
 2. `markov_pick` finds, one program a row, the block that the uniform falls in, computes its logits again and picks.
+   Its logits may differ from phase 1's in the last bits; whatever they are, it picks a token of that block.
 
 What is summed in one go is always a block, a group of `BLOCK` blocks, or the groups, whatever the tiles of a launch
 are: tiles only say which program does which blocks, so they change no bit of the result. Prefix sums are monotone,
@@ -37,6 +38,9 @@ METHODS = ("inverse_cdf", "gumbel", "greedy")
 """In the order of the kernels' numbers."""
 
 LARGEST_VOCABULARY = BLOCK.value**3
+
+PICK_CHUNK = 64
+"""Of the rank, multiplied in one go in phase 2."""
 
 
 @dataclass(frozen=True)
@@ -156,35 +160,25 @@ class Sampler:
             self.temperature,
         )  # fmt: skip
         kept = (space.maxima, space.sums, space.best, space.best_tokens)
-        constants = {
-            "RANK": rank,
-            "CHUNK": chunk(rank, self.W2T.dtype),
-            "METHOD": self.method,
-            "GATHER": gather,
-            "INTERPRETING": interpreting(),
-        }
+        constants = {"RANK": rank, "METHOD": self.method, "GATHER": gather}
         grid = (tiles_of(rows, self.tiles.rows), tiles_of(blocks, self.tiles.steps))
         markov_scan[grid](
             *shared, *kept, self.seed, position, rows, vocabulary, blocks, **constants,
-            ROWS=self.tiles.rows, STEPS=self.tiles.steps, num_warps=self.tiles.num_warps,
-            num_stages=self.tiles.num_stages,
+            CHUNK=chunk(rank, self.W2T.dtype), ROWS=self.tiles.rows, STEPS=self.tiles.steps,
+            INTERPRETING=interpreting(), num_warps=self.tiles.num_warps, num_stages=self.tiles.num_stages,
         )  # fmt: skip
         outputs = [each[:, position] for each in (self.out.tokens, self.out.p_draft, self.out.lse)]
         uniforms = self.uniforms[:, position]
         markov_pick[(rows,)](
             *shared, uniforms, uniforms.stride(0), *kept, *outputs, outputs[0].stride(0), vocabulary, blocks,
-            **constants, GROUPS=groups(blocks), num_warps=pick_warps(self.W2T.dtype),
+            **constants, CHUNK=min(PICK_CHUNK, chunk(rank, self.W2T.dtype)), GROUPS=groups(blocks), num_warps=4,
+            num_stages=3,
         )  # fmt: skip
 
 
 def chunk(rank: int, dtype: torch.dtype) -> int:
     """Return how much of the rank is multiplied in one go: what fits on chip, in registers for float32."""
     return min(32 if dtype == torch.float32 else 256, max(16, 1 << (rank - 1).bit_length()))
-
-
-def pick_warps(dtype: torch.dtype) -> int:
-    """Return the warps of phase 2: without tensor cores, operands take registers."""
-    return 8 if dtype == torch.float32 else 4
 
 
 def groups(blocks: int) -> int:
@@ -361,12 +355,12 @@ def _pick_configuration(dtype: str, method: int, gather: bool = True) -> Configu
         "uniforms": "*fp32", "uniform_stride": "i32", "tokens_out": "*i32", "p_out": "*fp32", "lse_out": "*fp32",
         "out_stride": "i32",
     }  # fmt: skip
-    constants = {name: value for name, value in scan.constants.items() if name not in ("ROWS", "STEPS")}
-    constants |= {"GROUPS": groups(tiles_of(129280, BLOCK.value))}
+    kept = ("u_stride", "source_stride", "w_stride", "V", "RANK", "METHOD", "GATHER")
+    constants = {name: scan.constants[name] for name in kept}
+    constants |= {"CHUNK": min(PICK_CHUNK, scan.constants["CHUNK"]), "GROUPS": groups(tiles_of(129280, BLOCK.value))}
     label = f"{dtype} {METHODS[method]} {'W1' if gather else 'hidden'}"
     views = ("previous", "uniforms", "tokens_out", "p_out", "lse_out")
-    warps = pick_warps(torch.float32 if dtype == "fp32" else torch.bfloat16)
-    return Configuration(label, signature, constants, warps, 2, dtype != "fp32", unaligned=views)
+    return Configuration(label, signature, constants, 4, 3, unaligned=views)
 
 
 KERNELS = (

@@ -70,20 +70,24 @@ def block_logits(
 
 @triton.jit
 def row_logits(
-    U, u_stride: tl.constexpr, source, source_stride: tl.constexpr, W2T, w_stride: tl.constexpr, previous,
-    previous_stride, tokens, row, V: tl.constexpr, RANK: tl.constexpr, CHUNK: tl.constexpr, GATHER: tl.constexpr,
-    INTERPRETING: tl.constexpr,
+    U, hidden, length, W2T, w_stride: tl.constexpr, tokens, V: tl.constexpr, RANK: tl.constexpr,
+    CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """Return the logits ``[BLOCK]`` of one block in one row, by the same product as in phase 1, 16 rows wide."""
-    lanes = tl.arange(0, 16)
-    rows = row + lanes.to(tl.int64) * 0
-    place, there = hidden_rows(previous, previous_stride, rows, lanes == 0, V, GATHER)
-    hidden = hidden_chunk(source, source_stride, place, there, 0, RANK, CHUNK)
-    logits = block_logits(
-        U, u_stride, hidden, source, source_stride, place, there, W2T, w_stride, tokens, rows, lanes == 0, V,
-        RANK, CHUNK, INTERPRETING,
-    )  # fmt: skip
-    return tl.sum(tl.where((lanes == 0)[None, :], logits, 0.0), 1)
+    """Return the logits ``[BLOCK]`` of one block in one row, given by pointers; ``hidden`` counts up to ``length``.
+
+    In float32 without tensor cores: one row would leave them idle but for a sixteenth. The order of additions is not
+    phase 1's, so logits may differ from those in the last bits.
+    """
+    known = tokens < V
+    rank = tl.arange(0, CHUNK)
+    weights = W2T + tokens.to(tl.int64)[:, None] * w_stride + rank[None, :]
+    product = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, RANK, CHUNK):
+        each = tl.load(hidden + start + rank, mask=start + rank < length, other=0.0).to(tl.float32)
+        mask = known[:, None] & (start + rank < RANK)[None, :]
+        product += tl.sum(tl.load(weights + start, mask=mask, other=0.0).to(tl.float32) * each[None, :], 1)
+    base = tl.load(U + tokens, mask=known, other=0.0).to(tl.float32)
+    return tl.where(known, base + product, float("-inf"))
 
 
 @triton.jit
@@ -186,16 +190,27 @@ def leftmost(values, top, index, none):
 
 
 @triton.jit
+def place_in_block(logits, power, share, heat, METHOD: tl.constexpr):
+    """Return the place of the token in its block: the leftmost of the greatest, or where a share of the mass falls."""
+    where = leftmost(logits, tl.max(logits, 0), tl.arange(0, BLOCK), BLOCK)
+    if METHOD == INVERSE_CDF:
+        drawn, _ = first_above(tl.where(power >= _FLOOR - 1.0, tl.exp2(power), 0.0), share, BLOCK)
+        where = tl.where(heat == 0, where, drawn)
+    return where
+
+
+@triton.jit
 def markov_pick(
     U, u_stride: tl.constexpr, source, source_stride: tl.constexpr, W2T, w_stride: tl.constexpr, previous,
     previous_stride, temperature, uniforms, uniform_stride, maxima, sums, best, best_tokens, tokens_out, p_out,
     lse_out, out_stride, V: tl.constexpr, blocks, RANK: tl.constexpr, CHUNK: tl.constexpr, METHOD: tl.constexpr,
-    GATHER: tl.constexpr, GROUPS: tl.constexpr, INTERPRETING: tl.constexpr,
+    GATHER: tl.constexpr, GROUPS: tl.constexpr,
 ):  # fmt: skip
     """Phase 2: one row: its block, the logits of that block again, the token, its probability and the row's lse."""
     row = tl.program_id(0).to(tl.int64)
     identity = tl.load(previous + row * previous_stride)
-    lawful = (identity >= 0) & (identity < V)
+    known = (identity >= 0) & (identity < V)
+    lawful = known
     heat = tl.full((), 0.0, tl.float32)
     uniform = tl.full((), 0.0, tl.float32)
     if METHOD != GREEDY:
@@ -229,18 +244,18 @@ def markov_pick(
     block = tl.where(lawful, block, 0)
 
     place = tl.arange(0, BLOCK)
+    origin = row
+    if GATHER:
+        origin = tl.where(known, identity, 0).to(tl.int64)
     column = row_logits(
-        U, u_stride, source, source_stride, W2T, w_stride, previous, previous_stride, block * BLOCK + place, row, V,
-        RANK, CHUNK, GATHER, INTERPRETING,
+        U + row * u_stride, source + origin * source_stride, tl.where(known, RANK, 0), W2T, w_stride,
+        block * BLOCK + place, V, RANK, CHUNK,
     )  # fmt: skip
     power = tl.where(lawful, (column - reference) * scale, 0.0)
     if METHOD == GUMBEL:
         where = tl.load(best_tokens + row * blocks + block) - block * BLOCK
     else:
-        where = leftmost(column, tl.max(column, 0), place, BLOCK)
-    if METHOD == INVERSE_CDF:
-        drawn, _ = first_above(tl.where(power >= _FLOOR - 1.0, tl.exp2(power), 0.0), share, BLOCK)
-        where = tl.where(heat == 0, where, drawn)
+        where = place_in_block(column, power, share, heat, METHOD)
     picked = tl.sum(tl.where(place == where, power, 0.0), 0)
     p = tl.minimum(tl.exp2(picked) / total, 1.0)
     lse = reference / tl.where(heat > 0, heat, 1.0) + tl.log(total)
