@@ -473,6 +473,8 @@ def test_tokens_outside_their_rows_offsets(offsets: list[int], max_tokens: int, 
     given = scene([20, 70], [2, 3])
     cut = replace(given, offsets=torch.tensor(offsets, dtype=torch.int32))
     guards, out, workspace = guarded(given, 2)
+    for each in (workspace.parts, workspace.tops, workspace.totals):
+        each.fill_(1.0)
     found = cut.attend("packed", split_kv=2, max_tokens=max_tokens, out=out, workspace=workspace)
     guards.check(unwritten=("o", "lse", "parts", "tops", "totals"))
     assert_marked(found, broken, given.attend("packed", split_kv=2, max_tokens=max_tokens))
