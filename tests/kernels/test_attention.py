@@ -412,9 +412,10 @@ def between_zeros(cache: torch.Tensor) -> torch.Tensor:
 
 
 def beside_pages(given: Scene) -> Scene:
-    """The scene with a table that has good entries beside it in memory, so that reading there gives a result."""
-    good = torch.zeros(len(given.block_table) + 1, given.block_table.shape[1] + 1, dtype=torch.int32)
-    good[:-1, :-1] = given.block_table
+    """The scene with good entries in all of its table and beside it in memory, so that reading there gives a result."""
+    table = given.block_table
+    good = torch.zeros(len(table) + 1, table.shape[1] + 1, dtype=torch.int32)
+    good[:-1, :-1] = torch.where((table >= 0) & (table < len(given.k_cache)), table, 0)
     caches = {"k_cache": given.k_cache.nan_to_num(0.0), "v_cache": given.v_cache.nan_to_num(0.0)}
     return replace(given, block_table=good[:-1, :-1], **caches)
 
