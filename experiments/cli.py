@@ -91,6 +91,14 @@ def check(context: typer.Context) -> None:
     alone(args=context.args, prog_name="specsched check")
 
 
+@app.command(context_settings=_UNREAD, add_help_option=False)
+def kernels(context: typer.Context) -> None:
+    """Compile the Triton kernels for real GPUs and look at the machine code (extra `kernels`)."""
+    from . import cli_kernels
+
+    cli_kernels.app(args=context.args, prog_name="specsched kernels")
+
+
 def main() -> None:
     """Run the command. An error that a user can act on is one line on standard error and exit code 2."""
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 
 class ConfigError(ValueError):
     """A configuration, an override or a run folder cannot be used as it is."""
@@ -28,4 +30,17 @@ def known_errors() -> tuple[type[Exception], ...]:
     from ..sim.requests import SimulationError
     from ..traces import TraceError
 
-    return (ConfigError, TraceError, PolicyError, WorldError, ProfileError, DraftError, SimulationError, OSError)
+    # The kernel room may not be installed; its errors are known once it was imported.
+    common = sys.modules.get("specsched.kernels.common")
+    kernels = (common.KernelError,) if common is not None else ()
+    return (
+        *kernels,
+        ConfigError,
+        TraceError,
+        PolicyError,
+        WorldError,
+        ProfileError,
+        DraftError,
+        SimulationError,
+        OSError,
+    )

@@ -7,12 +7,14 @@ figures, computed from the code and the architecture's limits.
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -143,9 +145,10 @@ def compile_one(kernel: Kernel, configuration: Configuration, arch: str) -> Comp
         KernelError: if it does not compile.
     """
     architecture = ARCHITECTURES[arch]
+    source = _source(kernel, configuration)
     options = {"num_warps": configuration.num_warps, "num_stages": configuration.num_stages}
     try:
-        binary: Any = triton.compile(_source(kernel, configuration), target=architecture.target, options=options)
+        binary: Any = triton.compile(source, target=architecture.target, options=options)
     except Exception as error:
         raise KernelError(f"{kernel.name} [{configuration.label}] does not compile for {arch}: {error}") from error
     read = _read_amd if architecture.target.backend == "hip" else _read_cuda
@@ -172,7 +175,9 @@ def _source(kernel: Kernel, configuration: Configuration) -> ASTSource:
     names = list(kernel.function.arg_names)
     strange = (set(configuration.signature) | set(configuration.constants)) ^ set(names)
     if strange:
-        raise KernelError(f"{kernel.name} [{configuration.label}]: arguments do not match: {', '.join(sorted(strange))}")
+        raise KernelError(
+            f"{kernel.name} [{configuration.label}]: arguments do not match: {', '.join(sorted(strange))}"
+        )
     signature = {name: configuration.signature.get(name, "constexpr") for name in names}
     aligned = {
         (place,): [["tt.divisibility", 16]]
@@ -191,7 +196,7 @@ def _occupancy(architecture: Architecture, registers: int, shared: int, warps: i
         architecture.shared_total // (shared + 1024) if shared else architecture.warps,
         architecture.warps // warps,
     )
-    return programs * warps / architecture.warps
+    return float(programs * warps / architecture.warps)
 
 
 # --- reading machine code
@@ -220,7 +225,8 @@ def _read_amd(binary: Any) -> tuple[int, int, list[str]]:
     """Return registers, spilled bytes and instructions of AMD assembly."""
     text: str = binary.asm["amdgcn"]
     numbers = {name: int(value) for name, value in re.findall(r"\.(\w+):\s+(\d+)", text)}
-    spills = 4 * (numbers.get("vgpr_spill_count", 0) + numbers.get("sgpr_spill_count", 0))
+    # Scalar registers spill into lanes of vector registers, which is no memory traffic.
+    spills = 4 * numbers.get("vgpr_spill_count", 0)
     body = text.split(".section", 1)[0]
     instructions = [line.strip() for line in body.splitlines() if re.match(r"\t(v|s|ds|global|buffer|flat)_", line)]
     return numbers.get("vgpr_count", 0), spills, instructions
@@ -271,6 +277,25 @@ def _problems(
         yield f"{each.instructions} instructions, {before} in the committed table; over {TOLERANCE:.0%} apart"
     if each.tensor_core != golden[each.key]["tensor_core"]:
         yield f"tensor-core instruction {each.tensor_core}, {golden[each.key]['tensor_core']} in the committed table"
+
+
+def version() -> str:
+    """Return Triton's version."""
+    return str(triton.__version__)
+
+
+def golden_name() -> str:
+    """Return the file name of the table of this Triton version, such as ``gate-3.9.json``."""
+    return f"gate-{'.'.join(version().split('.')[:2])}.json"
+
+
+def golden() -> dict[str, dict[str, Any]] | None:
+    """Return the committed table of this Triton version, or None if there is none."""
+    file = files(__package__) / "data" / golden_name()
+    if not file.is_file():
+        return None
+    table: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    return table
 
 
 def as_table(compiled: Iterable[Compiled]) -> dict[str, dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 
@@ -47,18 +48,21 @@ class Kernel:
     configurations: tuple[Configuration, ...]
 
 
+MODULES = ("markov", "rnn", "confidence", "admit", "attention", "verify")
+"""Files of this room that define kernels, each listing its own as ``KERNELS``."""
+
+
 def kernels() -> dict[str, Kernel]:
     """Return every kernel by name.
 
     Raises:
-        ValueError: if two kernels share a name.
+        ValueError: if two kernels share a name, or two configurations of one kernel a label.
     """
-    from . import admit, attention, confidence, markov, rnn, verify
-
     found: dict[str, Kernel] = {}
-    for module in (markov, rnn, confidence, admit, attention, verify):
-        for kernel in module.KERNELS:
-            if kernel.name in found:
-                raise ValueError(f"two kernels are called `{kernel.name}`")
+    for module in MODULES:
+        for kernel in import_module(f".{module}", __package__).KERNELS:
+            labels = [each.label for each in kernel.configurations]
+            if kernel.name in found or len(set(labels)) < len(labels):
+                raise ValueError(f"two kernels, or two configurations of one, are called `{kernel.name}`: {labels}")
             found[kernel.name] = kernel
     return found

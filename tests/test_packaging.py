@@ -49,6 +49,8 @@ COMMANDS = {
     "run": ["run {shipped}/frontier.yaml -o out --workers 2 -q --set sweep.load=[1] --set seeds=[0,1] " + SHORT],
     "check": ["check async_topk --examples 50"],
     "profiles": ["profiles", "profiles vllm-dsv4flash-b300-tp4"],
+    # The extra is not installed there; what the commands do is tested in tests/kernels.
+    "kernels compile": ["kernels compile --help"],
     "traces show": ["traces show trace.csv"],
     "traces generate": ["traces generate -o made.csv -n 20 --rate 4", "traces show made.csv"],
 }
