@@ -221,7 +221,6 @@ def markov_pick(
         uniform = tl.load(uniforms + row * uniform_stride)
         lawful = lawful & (uniform >= 0) & (uniform < 1)
     scale = log2_scale(heat)
-
     index = tl.arange(0, GROUPS)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
     there = index < blocks
     tops = tl.load(maxima + row * blocks + index, mask=there, other=float("-inf"))

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import triton
+import triton.language as tl
 
 from specsched.kernels import markov
 from specsched.kernels.common import KernelError
 from specsched.kernels.markov import DraftBlock, MarkovWorkspace, Tiles, draft_block
-from specsched.kernels.markov_kernels import markov_scan
+from specsched.kernels.markov_kernels import first_above, markov_scan
 from specsched.kernels.markov_reference import draft_block_reference, gumbel_reference
 from specsched.policies.sampled import assert_law
 from tests.kernels.far import far
@@ -230,6 +232,25 @@ def test_unlikely_tokens_have_a_probability_that_is_no_subnormal() -> None:
     found = run(plain(logits, torch.tensor([0.0, LAST])))
     assert bool((found.p_draft >= 1e-30).all())
     assert -61 < logits[0, found.tokens[0, 0]] < -59
+
+
+@triton.jit
+def probe(mass, share, found, part):
+    """Look up one share."""
+    place, within = first_above(tl.load(mass + tl.arange(0, 64)), share, 64)
+    tl.store(found, place)
+    tl.store(part, within)
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.0, 3), (0.24, 3), (0.25, 5), (0.99, 5), (1.0, 5), (1.0001, 5)])
+def test_a_share_past_the_end_is_the_last_with_mass(share: float, expected: int) -> None:
+    """Rounding takes a share there when what is left of a uniform is handed from groups to blocks to tokens."""
+    mass = torch.zeros(64)
+    mass[3], mass[5] = 0.5, 1.5
+    found, part = torch.full((1,), -1), torch.full((1,), -1.0)
+    probe[(1,)](mass, share, found, part)
+    assert found.item() == expected
+    assert part.item() >= 0
 
 
 def test_equal_logits_are_drawn_by_id() -> None:
