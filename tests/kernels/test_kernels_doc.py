@@ -1,0 +1,179 @@
+"""docs/kernels.md: its examples run, its floors are computed again, its names and limits are those of the code."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specsched.kernels import admit, attention, confidence, gate, markov, registry, rnn, verify
+from specsched.kernels.attention import attention_work
+
+from .source_rules import BANNED
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+TEXT = (DOCS / "kernels.md").read_text(encoding="utf-8")
+FLAT = " ".join(TEXT.split())
+SHAPE = (DOCS / "shape.md").read_text(encoding="utf-8").split("\n## kernels\n")[1].split("\n## ")[0]
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", TEXT, flags=re.DOTALL | re.MULTILINE)
+
+BANDWIDTH = 4.3e12
+V, RANK, BYTES = 129_280, 256, 2
+
+
+def run_example(source: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a piece of the page as a user would, in a process of its own."""
+    path = folder / "step.py"
+    path.write_text(source, encoding="utf-8")
+    settings = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, str(path)], cwd=folder, env=settings, capture_output=True, text=True)
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) == 2
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_examples_run(number: int, tmp_path: Path) -> None:
+    done = run_example(EXAMPLES[number], tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_wrong_example_is_found(tmp_path: Path) -> None:
+    rule = "int(admitted.lengths.sum()) == 4"
+    assert rule in EXAMPLES[0]
+    done = run_example(EXAMPLES[0].replace(rule, rule.replace("4", "5")), tmp_path)
+    assert done.returncode == 1
+    assert "AssertionError" in done.stderr
+
+
+def markov_floor(rows: int) -> int:
+    return BYTES * (V * RANK + rows * V + rows * RANK) + 24 * rows
+
+
+def rnn_floor(rows: int, width: int) -> int:
+    return 3 * BYTES * RANK * (2 * RANK + width) + rows * (BYTES * (2 * RANK + width) + 8 * RANK)
+
+
+def confidence_floor(rows: int, gamma: int, width: int) -> int:
+    return rows * gamma * (BYTES * (width + RANK) + 12) + BYTES * (width + RANK) + 4 * gamma
+
+
+def attention_floor(variant: str) -> int:
+    sizes = {"query_heads": 32, "kv_heads": 8, "head_size": 128, "element_bytes": BYTES}
+    work = attention_work([6] * 64, [4090] * 64, variant=variant, **sizes)
+    return work.read + work.written
+
+
+def verify_floor(batch: int, rejecting: int) -> int:
+    return BYTES * V * (batch + 2 * rejecting)
+
+
+FLOORS = [
+    *map(markov_floor, (1, 64, 256)),
+    rnn_floor(64, 4096),
+    confidence_floor(256, 5, 4096),
+    4 * 256 * 5 + 4 + 4 * 256 + 4 * (2 * 256 + 1),
+    8 * 256 + 8 * 512 + 8,
+    *map(attention_floor, ("packed", "token")),
+    verify_floor(256, 0),
+    verify_floor(256, 64),
+]
+
+
+def test_floors_are_what_the_formulas_give() -> None:
+    table = TEXT.split("<!-- floors -->\n")[1].split("<!-- end of floors -->")[0]
+    printed = [tuple(line.strip("| ").split(" | ")[-2:]) for line in table.splitlines()]
+    assert printed == [(f"{each / 1e6:.2f}", f"{each / BANDWIDTH * 1e6:.2f}") for each in FLOORS]
+
+
+def test_traffic_between_the_phases() -> None:
+    between = 8 * 256 * V / 64
+    found = f"({between / 1e6:.1f} MB at R = 256; {(markov_floor(256) + between) / BANDWIDTH * 1e6:.1f} us with it)"
+    assert found in FLAT
+
+
+def test_no_time_is_claimed_to_be_measured() -> None:
+    assert "**No time on a GPU has been measured yet.**" in TEXT
+    predictions = TEXT.split("### Three predictions\n")[1].split("\n## ")[0]
+    assert predictions.count("**Not measured.**") == 3
+
+
+def test_every_kernel_is_told_of() -> None:
+    """By its own name, or its function's."""
+    for name, kernel in registry.kernels().items():
+        assert f"`{name}`" in TEXT or f"`{kernel.function.__name__}`" in TEXT, name
+
+
+def test_limits_and_units_are_those_of_the_code() -> None:
+    for sentence in (
+        f"`V` up to {markov.LARGEST_VOCABULARY:,}",
+        f"blocks of {markov.BLOCK.value} tokens, groups of {markov.BLOCK.value} blocks",
+        f"`z` in chunks of {rnn._CHUNK}",
+        f"`confidence_kernel` takes {confidence.POSITIONS} positions of a row",
+        f"columns in steps of {confidence.WIDTH}. `g` up to {confidence.MAX_GAMMA}",
+        f"`R` up to {admit.MAX_ROWS:,}, `g` up to {admit.MAX_GAMMA}",
+        f"keys in steps of {attention.KEYS} that start at multiples of {attention.KEYS}",
+        f"*Fixed*: blocks of {verify.BLOCK:,}.",
+        f"instructions over {gate.TOLERANCE:.0%} apart".replace("%", " %"),
+    ):
+        assert sentence in FLAT, sentence
+
+
+def test_names_in_the_page_exist() -> None:
+    for path in re.findall(r"`((?:tests/)?kernels/\w+\.py)`", TEXT):
+        assert (DOCS.parent / path).is_file(), path
+    rules = TEXT.split("It refuses ")[1].split("\n6. ")[0]
+    for rule in BANNED.keys() - {"dot_scaled", "make_block_ptr", "advance"}:
+        assert f"`{rule}`" in rules or f"`tl.{rule}`" in rules, rule
+    for architecture in gate.ARCHITECTURES.values():
+        for instruction in architecture.tensor_core:
+            assert f"`{instruction}`" in TEXT, instruction
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "draft_block": markov.draft_block,
+    "rnn_step": rnn.rnn_step,
+    "rnn_draft_block": rnn.rnn_draft_block,
+    "confidence": confidence.confidence,
+    "survival": confidence.survival,
+    "admit": admit.admit,
+    "layout": admit.layout,
+    "varlen_attention": attention.varlen_attention,
+    "attention_work": attention.attention_work,
+    "verify_chain": verify.verify_chain,
+    "kernels": registry.kernels,
+    "compile_all": gate.compile_all,
+    "compile_one": gate.compile_one,
+    "problems": gate.problems,
+    "golden": gate.golden,
+    "as_table": gate.as_table,
+    "golden_name": gate.golden_name,
+    "version": gate.version,
+}
+
+
+def written(text: str) -> str:
+    """A signature as the page of shapes writes it, without the shapes."""
+    return re.sub(r"\[[^\]]*\]", "", " ".join(text.split())).replace('"', "'")
+
+
+def spoken(call: Callable[..., Any]) -> str:
+    """A signature without types."""
+    signature = inspect.signature(call)
+    bare = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
+    return str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_shapes_name_the_arguments(name: str) -> None:
+    found = re.search(rf"(?:^|; ){name}(\(.*?\)) ->", SHAPE, flags=re.MULTILINE | re.DOTALL)
+    assert found is not None
+    assert written(found[1]) == spoken(CALLS[name])
