@@ -24,6 +24,7 @@ _BIASED = {
 _COLUMNS = (
     "verifying: worlds with a draft verified on some path. varying budget: the same batch verified more or less.",
     "verified and refused: some draft was one on one path and the other on another. A pass without these says little.",
+    "In histories batches change: the budget varied from step to step; a step verified some drafts and refused others.",
 )
 
 
