@@ -7,7 +7,7 @@ larger batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -16,12 +16,12 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, Verbosity, given, settings
 from hypothesis import seed as seeded
 
-from .checks import check_policy, policy_name
+from .checks import ask, check_policy, policy_name, start_state
 from .decoders import RIGHT, Decoder
 from .exact import ExactLaw, WorldTooLarge, freeze, law
 from .interface import Policy, PolicyError
 from .rules import RuleReport, probe
-from .scripts import play, random_script
+from .scripts import Script, Situation, arguments, random_script, view_of
 from .strategies import Size, worlds
 from .worlds import World
 
@@ -172,25 +172,46 @@ def check(
 
 
 def check_pure(policy: Policy, seed: int = 0) -> None:
-    """Ask a policy everything twice.
+    """Ask a policy everything twice at once, and again after other histories.
 
     Raises:
-        PolicyError: unless the second answer is the first, and the state it was given is unchanged.
+        PolicyError: unless the later answers are the first, and the state and view it was given are unchanged.
     """
     rng = np.random.default_rng(seed)
+    asked: list[Situation] = []
     for _ in range(10):
-        for situation in play(policy, random_script(rng, GAMMA, 3, 4)):
-            before = freeze(situation.state)
-            again = situation.again()
-            where = f"policy `{policy_name(policy)}` at step {situation.step}"
-            if not np.array_equal(again, situation.lengths):
-                raise PolicyError(
-                    f"{where}: asked twice with the same view and state it returned {situation.lengths.tolist()}, then "
-                    f"{again.tolist()}; plan must be a pure function: keep memory in the state, take randomness from "
-                    "`view.coin`"
-                )
-            if freeze(situation.state) != before:
-                raise PolicyError(f"{where}: plan changed the state it was given; return a new one instead")
+        for situation in _untouched(policy, random_script(rng, GAMMA, 3, 4)):
+            _same_answer(situation, "asked twice with the same view and state")
+            asked.append(situation)
+    for situation in reversed(asked):  # forwards, what is remembered by step would be written again in time
+        _same_answer(situation, "asked again with the same view and state, after other histories,")
+
+
+def _untouched(policy: Policy, script: Script) -> Iterator[Situation]:
+    """Yield the steps of a script if no plan changes what it is given."""
+    state = start_state(policy)
+    for step, moment in enumerate(script.moments):
+        view = view_of(policy, script, step, moment)
+        memory, before = freeze(state), arguments(policy, view)
+        lengths, following = ask(policy, view, state)
+        where = f"policy `{policy_name(policy)}` at step {step}: plan changed"
+        if freeze(state) != memory:
+            raise PolicyError(f"{where} the state it was given; return a new one instead")
+        for name, now in arguments(policy, view).items():
+            if now != before[name]:
+                raise PolicyError(f"{where} `view.{name}`; work on a copy")
+        yield Situation(policy, script, step, state, lengths)
+        state = following
+
+
+def _same_answer(situation: Situation, when: str) -> None:
+    again = situation.again()
+    if not np.array_equal(again, situation.lengths):
+        raise PolicyError(
+            f"policy `{policy_name(situation.policy)}` at step {situation.step}: {when} it returned "
+            f"{situation.lengths.tolist()}, then {again.tolist()}; plan must be a pure function: keep memory in the "
+            "state, take randomness from `view.coin`"
+        )
 
 
 def sizes_for(policy: Policy) -> tuple[tuple[Size, float], ...]:

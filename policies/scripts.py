@@ -15,7 +15,7 @@ import numpy as np
 
 from .arrays import Floats, Ints
 from .checks import ask, start_state
-from .exact import generation_of
+from .exact import freeze, generation_of
 from .generation import Generation
 from .interface import Policy, StepCost, View
 from .worlds import WorldCost
@@ -145,6 +145,19 @@ def view_of(policy: Policy, script: Script, step: int, moment: Moment) -> View:
         outcomes=np.array(moment.outcomes, np.int64) if policy.needs_outcomes else None,
         coin=lambda _: moment.coin,
     )
+
+
+def arguments(policy: Policy, view: View) -> dict[str, Any]:
+    """Return everything a plan might change in a view, by name, as values."""
+    return {
+        "requests": freeze(view.requests),
+        "available": freeze(view.available),
+        "generation": freeze(view.generation),
+        "lagged": freeze(view.lagged) if policy.lag else None,
+        "outcomes": freeze(view.outcomes),
+        "cost": freeze(view.cost.table(view.rows)),
+        "step": (view.step, view.drafted, view.context_seconds, view.prefill_tokens),
+    }
 
 
 def _lagged(policy: Policy, script: Script, step: int, requests: tuple[int, ...]) -> Generation | None:
