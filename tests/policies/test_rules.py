@@ -84,14 +84,6 @@ def test_verifying_everything_splits_no_batch() -> None:
     assert probe(build_policy({"kind": "static", "k": 3}), 4).split > 20
 
 
-def test_a_violation_is_told_in_round_numbers_where_these_show_it_too() -> None:
-    """In most of 20 violations no confidence has more than two digits."""
-    found = [probe(Retrospective(), 3, seed=seed).row_wise for seed in range(20)]
-    values = [[c for batch in (each.confidence, each.other) for row in batch for c in row] for each in found if each]
-    assert len(values) == 20
-    assert sum(all(round(c, 2) == c for c in each) for each in values) > 10
-
-
 def situations(policy: Policy, seeds: int, gamma: int = 4, rows: int = 3) -> list[tuple[Situation, int]]:
     return [
         (situation, seed)
