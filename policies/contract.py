@@ -87,6 +87,8 @@ class PolicyContract:
         if found is not None:
             table = "\n".join(explain(found.world, policy).lines())
             _fail(f"policy `{policy_name(policy)}` changes the output distribution ({report.verdict} law):\n{table}")
+        if report.verdict == "marginal":
+            _fail(f"policy `{policy_name(policy)}` changes the output distribution: {report.rules.row_wise}")
         if report.verdict == "vacuous" and not self.vacuous_ok:
             _fail(
                 f"policy `{policy_name(policy)}` admitted no draft in any of {self.examples} worlds, so nothing was "
