@@ -21,9 +21,15 @@ _BIASED = {
 }
 
 
+_BY_PAIR = (
+    "The row-wise rule is broken by the two batches below, after a history that the little worlds do not reach; a "
+    "drafter whose confidences differ so makes the row's law wrong (docs/lossless.md)."
+)
+
 _COLUMNS = (
     "verifying: worlds with a draft verified on some path. varying budget: the same batch verified more or less.",
     "verified and refused: some draft was one on one path and the other on another. A pass without these says little.",
+    "In histories batches change: the budget varied from step to step; a step verified some drafts and refused others.",
 )
 
 
@@ -46,12 +52,19 @@ def print_report(report: Report, explanation: Explanation | None, console: Conso
         _print_explanation(explanation, console)
         _say(rules, console)
         return
+    if report.verdict == "marginal":
+        _say([f"{report.policy} changes the output: {_BIASED['marginal']}. {_BY_PAIR}", ""], console)
     _say([*rules, ""], console)
     console.print(_table("What was covered", _coverage(report)))
     _say([*_COLUMNS, "", _closing(report)], console)
 
 
 def _how_found(report: Report, examples: int) -> str:
+    if report.counterexample is not None and report.counterexample.by_rule:
+        return (
+            f"None of {report.worlds:,} enumerated worlds shows it; this one is built from the broken row-wise rule "
+            "below. All probabilities are fractions."
+        )
     return f"Found in world {examples:,} of those tried, then shrunk; all probabilities are recomputed in fractions."
 
 
@@ -96,6 +109,8 @@ def _coverage(report: Report) -> Grid:
 def _closing(report: Report) -> str:
     if report.verdict == "vacuous":
         return f"vacuous: no draft was verified in any of {report.worlds:,} worlds, so there was nothing to find"
+    if report.verdict == "marginal":
+        return f"no enumerated world of {report.worlds:,} shows it, the broken row-wise rule does"
     met = [f"{each.rows}x{each.vocabulary}x{each.gamma}" for each in report.tallies if each.worlds]
     sizes = ", ".join(dict.fromkeys(met))
     undecided = "; undecided by rule" if report.verdict == "undecided" else ""

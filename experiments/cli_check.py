@@ -47,7 +47,8 @@ def check(
 ) -> None:
     """Look for a world in which a scheduler changes the output distribution.
 
-    Exit code 0 if none is found, 1 with the smallest that was found, 2 if the scheduler cannot be used.
+    Exit code 0 if none is found, 1 with the smallest that was found or with the broken row-wise rule, 2 if the
+    scheduler cannot be used.
     """
     make_working_directory_importable()
     # A user's class may print; in JSON mode nothing but the object goes to standard output.
@@ -61,7 +62,7 @@ def check(
         typer.echo(json.dumps(asked | {"own_token": own_token} | report_json(report, explanation), default=str))
     else:
         print_report(report, explanation, _console(), own_token)
-    if found is not None:
+    if report.verdict in ("marginal", "joint"):
         raise typer.Exit(FOUND)
 
 
@@ -116,7 +117,7 @@ def report_json(report: checker.Report, explanation: Any) -> dict[str, Any]:
         "rules": rules,
         "counterexample": None
         if found is None or explanation is None
-        else {"found_after_worlds": found.examples} | explanation.to_json(),
+        else {"found_after_worlds": None if found.by_rule else found.examples} | explanation.to_json(),
         "versions": {name: version(name) for name in ("specsched", "hypothesis")},
     }
 

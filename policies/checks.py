@@ -41,7 +41,7 @@ def start_state(policy: Policy) -> Any:
     """Return the policy's first state; raises PolicyError if it cannot make one."""
     try:
         return policy.start()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PolicyError(f"policy `{policy_name(policy)}` failed to start: {describe(error)}") from error
 
 

@@ -42,10 +42,10 @@ from .contract_batches import (
 )
 from .exact import freeze
 from .explain import explain
-from .interface import LaggedBudget, Policy, PolicyError, View
+from .interface import LaggedBudget, Policy, PolicyError
 from .problems import describe
 from .rules import probe
-from .scripts import Script, view_of
+from .scripts import Script, arguments, view_of
 
 LARGE_ID = 2**62
 """Ids of engines may be hashes."""
@@ -87,6 +87,8 @@ class PolicyContract:
         if found is not None:
             table = "\n".join(explain(found.world, policy).lines())
             _fail(f"policy `{policy_name(policy)}` changes the output distribution ({report.verdict} law):\n{table}")
+        if report.verdict == "marginal":
+            _fail(f"policy `{policy_name(policy)}` changes the output distribution: {report.rules.row_wise}")
         if report.verdict == "vacuous" and not self.vacuous_ok:
             _fail(
                 f"policy `{policy_name(policy)}` admitted no draft in any of {self.examples} worlds, so nothing was "
@@ -160,11 +162,11 @@ class PolicyContract:
         state = start_state(policy)
         for step, moment in enumerate(script.moments):
             view, dice = view_of(policy, script, step, moment), _dice()
-            before, memory = _arguments(policy, view), _frozen(state)
+            before, memory = arguments(policy, view), _frozen(state)
             with _told("fails"):
                 lengths, following = policy.plan(view, state)
             turn = Turn(script, step, view_of(policy, script, step, moment), state, lengths, following)
-            changed = [name for name, was in before.items() if was != _arguments(policy, view)[name]]
+            changed = [name for name, was in before.items() if was != arguments(policy, view)[name]]
             if changed:
                 _fail(f"plan changed `view.{changed[0]}`; work on a copy\n{turn}")
             if _frozen(state) != memory:
@@ -361,19 +363,6 @@ def _same_answer(turn: Turn, policy: Policy, when: str) -> None:
         _fail(f"the same view and state gave {np.asarray(lengths).tolist()} {when}; {remedy}\n{turn}")
     if _frozen(following) != _frozen(turn.following):
         _fail(f"the same view and state gave another next state {when}; {remedy}\n{turn}")
-
-
-def _arguments(policy: Policy, view: View) -> dict[str, Any]:
-    """Return everything a plan might change in a view, by name, as values."""
-    return {
-        "requests": freeze(view.requests),
-        "available": freeze(view.available),
-        "generation": freeze(view.generation),
-        "lagged": freeze(view.lagged) if policy.lag else None,
-        "outcomes": freeze(view.outcomes),
-        "cost": freeze(view.cost.table(view.rows)),
-        "step": (view.step, view.drafted, view.context_seconds, view.prefill_tokens),
-    }
 
 
 def _frozen(state: Any) -> Any:

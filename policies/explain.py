@@ -222,7 +222,9 @@ def _choose(
 def _reason(stepper: Stepper, exact: ExactLaw, watched: tuple[int, ...]) -> str:
     if exact.verdict == "lossless":
         return "Nothing goes wrong here: every outcome is as likely as under the target."
-    found = anticipation(stepper, watched[0]) if exact.verdict == "marginal" else coupling(stepper)
+    found = coupling(stepper) if exact.verdict == "joint" else None
+    if found is None:  # errors of a row's own may cancel in its marginal and show in the joint law alone
+        found = next((each for row in watched if (each := anticipation(stepper, row)) is not None), None)
     if found is None:
         return (
             f"No verify length depends on a draft it must not know, so the fault is the decoder's "

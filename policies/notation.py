@@ -132,13 +132,30 @@ def _by_prefix(world: World, row: int, anchor: int, j: int) -> list[str]:
     """Return the values of ``c[j]`` by what they depend on; a single one if all are equal."""
     seen = j if world.own_token else j - 1
     found = {
-        prefix: world.confidences(row, anchor, (*prefix, 0)[:j])[j - 1]
-        for prefix in product(range(world.vocabulary), repeat=seen)
+        prefix: world.confidences(row, anchor, (*prefix, 0)[:j])[j - 1] for prefix in _drafted(world, row, anchor, seen)
     }
     if len(set(found.values())) == 1:
         return [number(next(iter(found.values())))]
     word = "for" if world.own_token else "after"
     return [f"{number(value)} {word} {letters(prefix)}" for prefix, value in found.items()]
+
+
+def _drafted(world: World, row: int, anchor: int, length: int) -> list[Tokens]:
+    """Return the prefixes that a row may draft after an anchor; of all rows and anchors if they share a table."""
+    rows = (row,) if len(world.confidence) > 1 else range(len(world.rows))
+    anchors = (anchor,) if len(world.confidence[row if len(world.confidence) > 1 else 0]) > 1 else None
+    found: set[Tokens] = set()
+    for each, first in product(rows, anchors or range(world.vocabulary)):
+        prefixes: list[Tokens] = [()]
+        for _ in range(length):
+            prefixes = [
+                (*prefix, token)
+                for prefix in prefixes
+                for token, probability in enumerate(world.draft_at(each, (first, *prefix)[-1]))
+                if probability
+            ]
+        found.update(prefixes)
+    return sorted(found)
 
 
 def _cost_lines(world: World) -> Iterator[str]:

@@ -122,7 +122,7 @@ def _construct(cls: type[Policy], parameters: dict[str, Any]) -> Policy:
         return cls(**parameters)
     except PolicyError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PolicyError(
             f"policy `{name}` cannot be built from {parameters}: {type(error).__name__}: {error}"
         ) from error

@@ -50,6 +50,10 @@ class Violation:
             the draft before it is verified.
         confidence, other: the two batches, confidences by row.
         lengths, other_lengths: what the policy verifies in each.
+        gamma: drafts of a full block.
+        seconds: step times of 1, 2, .. tokens, up to the largest batch of these rows.
+        sizes: captured batch sizes.
+        coin: value of ``view.coin``.
     """
 
     rule: Rule
@@ -63,6 +67,10 @@ class Violation:
     other: Confidences
     lengths: Lengths
     other_lengths: Lengths
+    gamma: int
+    seconds: tuple[float, ...]
+    sizes: tuple[int, ...]
+    coin: float
 
     @property
     def brief(self) -> str:
@@ -369,6 +377,10 @@ def _violation(situation: Situation, pair: _Pair) -> Violation:
         pair.second.confidence,
         first,
         second,
+        situation.script.gamma,
+        tuple(situation.script.cost.table(len(first))[1 : len(first) * (1 + situation.script.gamma) + 1].tolist()),
+        situation.script.sizes,
+        situation.moment.coin,
     )
 
 

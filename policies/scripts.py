@@ -15,7 +15,7 @@ import numpy as np
 
 from .arrays import Floats, Ints
 from .checks import ask, start_state
-from .exact import generation_of
+from .exact import freeze, generation_of
 from .generation import Generation
 from .interface import Policy, StepCost, View
 from .worlds import WorldCost
@@ -66,6 +66,7 @@ class Script:
         seconds: step time of batches of 1, 2, .. tokens.
         sizes: captured batch sizes, ascending.
         priced: a step cost that replaces ``seconds`` and ``sizes``.
+        first: number of the first step.
     """
 
     gamma: int
@@ -73,6 +74,7 @@ class Script:
     seconds: tuple[float, ...]
     sizes: tuple[int, ...] = ()
     priced: ScriptCost | None = None
+    first: int = 0
 
     @cached_property
     def cost(self) -> ScriptCost:
@@ -134,7 +136,7 @@ def view_of(policy: Policy, script: Script, step: int, moment: Moment) -> View:
     gamma = script.gamma if policy.drafts else 0
     confidence = moment.confidence if policy.drafts else ((),) * len(moment.requests)
     return View(
-        step,
+        script.first + step,
         np.array(moment.requests, np.int64),
         generation_of([values or None for values in confidence], gamma),
         np.array([len(values) for values in confidence], np.int64),
@@ -145,6 +147,19 @@ def view_of(policy: Policy, script: Script, step: int, moment: Moment) -> View:
         outcomes=np.array(moment.outcomes, np.int64) if policy.needs_outcomes else None,
         coin=lambda _: moment.coin,
     )
+
+
+def arguments(policy: Policy, view: View) -> dict[str, Any]:
+    """Return everything a plan might change in a view, by name, as values."""
+    return {
+        "requests": freeze(view.requests),
+        "available": freeze(view.available),
+        "generation": freeze(view.generation),
+        "lagged": freeze(view.lagged) if policy.lag else None,
+        "outcomes": freeze(view.outcomes),
+        "cost": freeze(view.cost.table(view.rows)),
+        "step": (view.step, view.drafted, view.context_seconds, view.prefill_tokens),
+    }
 
 
 def _lagged(policy: Policy, script: Script, step: int, requests: tuple[int, ...]) -> Generation | None:
@@ -161,10 +176,13 @@ def _lagged(policy: Policy, script: Script, step: int, requests: tuple[int, ...]
 def random_script(rng: np.random.Generator, gamma: int, rows: int, steps: int, ragged: float = 0.3) -> Script:
     """Return a random script: up to ``rows`` rows, of which some leave and others join in every step.
 
-    A row has ``gamma`` drafts, none in the step it joins, and with probability ``ragged`` any number.
+    A row has ``gamma`` drafts, none in the step it joins, and with probability ``ragged`` any number. Half the scripts
+    begin with a run, the others where step numbers and request ids are large.
     """
-    requests = list(range(int(rng.integers(1, rows + 1))))
-    fresh = len(requests)
+    begun = rng.random() < 0.5
+    offset = int(rng.integers(1, 10**6)) if begun else 0
+    requests = list(range(offset, offset + int(rng.integers(1, rows + 1))))
+    fresh = requests[-1] + 1
     moments, joined = [], set(requests if rng.random() < 0.5 else ())
     for _ in range(steps):
         moments.append(_random_moment(rng, gamma, requests, joined, ragged))
@@ -173,9 +191,9 @@ def random_script(rng: np.random.Generator, gamma: int, rows: int, steps: int, r
         fresh += len(joined)
         requests = stay + sorted(joined) or [fresh]
         fresh = max(fresh, requests[-1] + 1)
-    return Script(
-        gamma, tuple(moments), random_seconds(rng, rows * (gamma + 1)), _random_sizes(rng, rows * (gamma + 1))
-    )
+    most = rows * (gamma + 1)
+    first = int(rng.integers(1, 10**5)) if begun else 0
+    return Script(gamma, tuple(moments), random_seconds(rng, most), _random_sizes(rng, most), first=first)
 
 
 def _random_moment(
@@ -188,7 +206,7 @@ def _random_moment(
         tuple(requests),
         _random_batch(rng, available),
         tuple(int(rng.integers(0, most + 1)) for most in available),
-        tuple(int(each) for each in rng.integers(1, 2000, len(requests))),
+        tuple(int(each) for each in 2.0 ** rng.uniform(0.0, 17.0, len(requests))),
         float(rng.random()),
     )
 
@@ -210,13 +228,16 @@ def random_confidences(rng: np.random.Generator, count: int) -> Floats:
 
 
 def random_seconds(rng: np.random.Generator, most: int) -> tuple[float, ...]:
-    """Return step times of batches of 1 .. ``most`` tokens: flat, sloped, with cliffs, or falling in places."""
+    """Return step times of batches of 1 .. ``most`` tokens: flat, sloped, with cliffs, or falling in places.
+
+    In seconds or in hundredths of a second, since a policy may know a bound.
+    """
     seconds = 1.0 + rng.choice([0.0, 0.02, 0.1, 0.3]) * np.arange(most)
     for riser in rng.integers(0, most, int(rng.integers(0, 4))):
         seconds[riser:] += rng.choice([0.1, 0.5, 1.5])
     if rng.random() < 0.25:
         seconds *= rng.uniform(0.7, 1.3, most)
-    return tuple(seconds.tolist())
+    return tuple((seconds * rng.choice([1.0, 0.01])).tolist())
 
 
 def _random_sizes(rng: np.random.Generator, most: int) -> tuple[int, ...]:

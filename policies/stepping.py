@@ -217,7 +217,7 @@ class Stepper:
 
 
 def freeze(state: Any) -> Any:
-    """Return a hashable value that is equal for equal policy states.
+    """Return a hashable value that is equal for equal policy states, one nan being as good as another.
 
     Raises:
         PolicyError: for a state made of something that has no value to compare, such as an object of a plain class.
@@ -235,7 +235,7 @@ def freeze(state: Any) -> Any:
     if isinstance(state, set | frozenset):
         return ("set", frozenset(map(freeze, state)))
     if state is None or isinstance(state, bool | int | float | complex | str | bytes | np.generic | Fraction):
-        return (type(state).__name__, state)
+        return (type(state).__name__, state if state == state else "nan")  # nan equals nothing, itself included
     raise PolicyError(
         f"a policy state of type {type(state).__name__} cannot be compared; build states from numbers, strings, "
         "tuples, lists, dicts, arrays and dataclasses"

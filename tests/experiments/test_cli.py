@@ -167,7 +167,8 @@ class Mine(Policy):
     def plan(self, view, state):
         return {lengths}, state
 """
-GOOD_AT_FIRST = "view.available if view.step < 30 else {}"
+# The histories tried before a run are either shorter, or begin at a step of their own.
+GOOD_AT_FIRST = "view.available if not 30 <= view.step < 40 else {}"
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,21 @@ WITNESSES: dict[str, Witness] = {
     "token of the uncut block": Witness(USUAL, NONE, over(100, 76, 24), Fraction(3, 50)),
 }
 
+
+def test_token_of_the_uncut_block_behind_a_verified_draft() -> None:
+    """One draft of two is verified. Behind an accepted one (A 1/2, B 3/10) the token is that of the whole block, A with
+    19/25 as above; a rejected B (1/5) leaves its residual A, and the next block's first draft is decoded right.
+    """
+    longer = world(USUAL.target[0], USUAL.draft[0], gamma=2, tokens=2)
+    found = law(longer, ONE, BROKEN_DECODERS["token of the uncut block"])
+    assert found.rows[0] == {
+        (0, 0): Fraction(1, 2) * Fraction(19, 25) + Fraction(1, 5) * Fraction(7, 10),
+        (0, 1): Fraction(1, 2) * Fraction(6, 25) + Fraction(1, 5) * Fraction(3, 10),
+        (1, 0): Fraction(3, 10) * Fraction(19, 25),
+        (1, 1): Fraction(3, 10) * Fraction(6, 25),
+    }
+
+
 RESIDUAL = ("draft and residual share a uniform", "accept and residual share a uniform")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -140,7 +141,7 @@ def test_sizes_follow_the_lag() -> None:
     def followed(lag: int) -> int:
         return sizes_for(build_policy({"kind": "async_topk", "lag": lag}))[0][0].tokens
 
-    assert [followed(lag) for lag in (1, 2, 3, 8)] == [3, 4, 5, 5]
+    assert [followed(lag) for lag in (1, 2, 3, 8, 20)] == [3, 4, 5, 10, 10]
     for lag in (1, 3):
         assert sum(share for _, share in sizes_for(build_policy({"kind": "async_topk", "lag": lag}))) == pytest.approx(
             1
@@ -171,6 +172,55 @@ class WritesItsState(Policy):
 
 
 @dataclass(frozen=True)
+class SetsItsState(Policy):
+    """Writes into the state what a second call would write again, so that asking twice does not show it."""
+
+    def start(self) -> Any:
+        return {}
+
+    def plan(self, view: View, state: Any) -> tuple[Ints, Any]:
+        likely = sum(state.get((view.step - 1, request), 1.0) >= 0.4 for request in view.requests.tolist())
+        state.update({(view.step, request): row[-1] for request, row in _by_request(view)})
+        return np.minimum(view.available, likely), state
+
+
+@dataclass(frozen=True)
+class RemembersByStep(Policy):
+    """Remembers in itself, by step: the same answer twice in a row, another one after another history."""
+
+    seen: dict[tuple[int, int], float]
+
+    def plan(self, view: View, state: Any) -> tuple[Ints, Any]:
+        likely = sum(self.seen.get((view.step - 1, request), 1.0) >= 0.4 for request in view.requests.tolist())
+        self.seen.update({(view.step, request): row[-1] for request, row in _by_request(view)})
+        return np.minimum(view.available, likely), state
+
+
+@dataclass(frozen=True)
+class WritesTheView(Policy):
+    """Gives itself drafts by writing into the view; in a run the array is read-only."""
+
+    def plan(self, view: View, state: Any) -> tuple[Ints, Any]:
+        view.available[:] = 1
+        return view.available, state
+
+
+@dataclass(frozen=True)
+class ExitsAtStart(Policy):
+    """Ends the interpreter, with the exit code of success."""
+
+    def start(self) -> Any:
+        raise SystemExit(0)
+
+    def plan(self, view: View, state: Any) -> tuple[Ints, Any]:
+        return np.zeros(view.rows, np.int64), state
+
+
+def _by_request(view: View) -> Iterable[tuple[int, list[float]]]:
+    return zip(view.requests.tolist(), view.survival.tolist(), strict=True)
+
+
+@dataclass(frozen=True)
 class OverAdmits(Policy):
     """Asks for drafts that do not exist."""
 
@@ -194,6 +244,10 @@ class Opaque(Policy):
     [
         (Counts([]), r"`Counts` at step \d: asked twice with the same view and state .* must be a pure function"),
         (WritesItsState(), r"`WritesItsState` at step 0: plan changed the state it was given; return a new one"),
+        (SetsItsState(), r"`SetsItsState` at step 0: plan changed the state it was given; return a new one"),
+        (RemembersByStep({}), r"`RemembersByStep` at step \d: asked again .*, after other histories, it returned"),
+        (WritesTheView(), r"`WritesTheView` at step 0: plan changed `view\.available`; work on a copy"),
+        (ExitsAtStart(), r"`ExitsAtStart` failed to start: SystemExit: 0"),
         (OverAdmits(), r"`OverAdmits` at step 0, row 0 .*: length must be within 0\.\."),
         (Opaque(), r"a policy state of type object cannot be compared; build states from"),
         (replace(SAFE["greedy early stop"]), None),

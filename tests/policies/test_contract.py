@@ -329,7 +329,7 @@ BROKEN = {
     "negative": Defect(Negative(), RAGGED | JUDGED, "got -1"),
     "float lengths": Defect(FloatLengths(), PLAYED | JUDGED, "return .astype(np.int64)"),
     "wrong for longer blocks": Defect(NoBlockOfSix(), {"test_budget_respected"}, "got -1", {"gamma": 5}),
-    "mutates the view": Defect(MutatesView(), {"test_pure"}, "plan changed `view.available`"),
+    "mutates the view": Defect(MutatesView(), {"test_pure", "test_lossless"}, "plan changed `view.available`"),
     "mutates the state": Defect(MutatesState(), {"test_pure", "test_lossless"}, "plan changed the state"),
     "wastes global randomness": Defect(WastesRandomness(), {"test_pure"}, "use `view.coin`"),
     "state without a value": Defect(
@@ -350,7 +350,11 @@ BROKEN = {
     "half a draft": Defect(FloatBudget(), set(TESTS), "budget must be a whole number of drafts, got 2.0"),
     "never admits": Defect(NeverAdmits(), {"test_lossless"}, "admitted no draft in any of"),
     "drops on later doubt": Defect(DropsOnLaterDoubt(1), JUDGED, "changes the output distribution (marginal law)"),
-    "drops on later doubt in larger batches": Defect(DropsOnLaterDoubt(3), {"test_rules"}, "breaks the row-wise rule"),
+    "drops on later doubt in larger batches": Defect(DropsOnLaterDoubt(3), JUDGED, "breaks the row-wise rule"),
+    # Beyond the four rows that `check` tries; the contract's own knob goes further.
+    "drops on later doubt in the largest batches": Defect(
+        DropsOnLaterDoubt(6), {"test_rules"}, "breaks the row-wise rule", {"rows": 8}
+    ),
     "the fresh argmax": Defect(
         build_policy({"kind": "retrospective"}, unsafe=True), JUDGED, "changes the output distribution (marginal law)"
     ),
@@ -379,7 +383,7 @@ BROKEN = {
         "confidence (1.0, 1.0, 1.0, 1.0)",
     ),
     "crashes without drafts in later steps": Defect(
-        Crashes(lambda view: view.rows > 3 and view.step > 4 and not view.drafted),
+        Crashes(lambda view: view.rows > 3 and 4 < view.step < 30 and not view.drafted),
         {"test_rows_without_drafts"},
         "0 drafts, confidence ()",
     ),
@@ -457,12 +461,10 @@ def test_an_impure_policy_is_caught(name: str) -> None:
 
 def test_undecided_by_rule_passes_with_a_warning() -> None:
     """The stopping set fails, exact laws find nothing: not accused, and not kept quiet either."""
-    contract = suite(SpiesOnTheUnverified(), examples=50)
-    with pytest.warns(UndecidedByRule, match="exact laws of 50 worlds found nothing"):
+    contract = suite(SpiesOnTheUnverified(), examples=20)
+    with pytest.warns(UndecidedByRule, match="exact laws of 20 worlds found nothing"):
         contract.test_rules()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UndecidedByRule)
-        assert failures(contract) == {}
+    contract.test_lossless()
 
 
 def test_a_stopping_set_that_breaks_the_law_fails_the_rules() -> None:

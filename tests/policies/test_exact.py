@@ -382,6 +382,12 @@ def test_different_states_freeze_apart(one: Any, other: Any) -> None:
     assert freeze(one) != freeze(other)
 
 
+def test_any_nan_freezes_alike() -> None:
+    first, second = (("mean", float(np.float64(0.0)) * float("inf")) for _ in range(2))
+    assert first[1] != second[1]
+    assert freeze(first) == freeze(second) != freeze(("mean", 0.0))
+
+
 def test_generations_freeze_by_value() -> None:
     def generation(value: float, known: bool) -> Generation:
         return Generation(np.full((1, 2), value), np.full((1, 2), value), np.array([known]), known)

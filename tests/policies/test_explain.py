@@ -130,6 +130,26 @@ def test_coupled_rows_keep_both_marginals() -> None:
     assert "row 1's unverified draft 1 decides about row 0" in found.reason.lower()
 
 
+@dataclass(frozen=True)
+class IfEqual(Policy):
+    """Verifies row 1, and row 0 iff both drafts are equal: half of the time either error, so its marginal is right."""
+
+    def plan(self, view: View, state: Any) -> tuple[Ints, Any]:
+        wanted = np.ones(view.rows, np.int64)
+        if view.rows == 2:
+            wanted[0] = view.confidence[0, 0] == view.confidence[1, 0]
+        return np.minimum(wanted, view.available), state
+
+
+def test_errors_that_cancel_in_the_marginal_are_blamed_on_the_row_not_on_the_decoder() -> None:
+    found = explain(coupled_rows(), IfEqual())
+    assert found.verdict == "joint"
+    assert "decoder" not in found.reason
+    assert found.reason.startswith("Row 0's draft 1 is verified if x1 = ")
+    assert "while row 1 drafts x1 = " in found.reason
+    assert found.reason.endswith("depends on its own value.")
+
+
 def test_one_coupled_row_is_no_fault() -> None:
     found = explain(coupled_rows(), shipped("autoregressive"))
     assert found.verdict == "lossless"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -284,6 +285,19 @@ def test_oracle_rate_prices_time_at_the_rate_of_the_run() -> None:
 def test_bad_specifications_say_what_to_do(spec: dict[str, Any], message: str) -> None:
     with pytest.raises(PolicyError, match=message):
         build_policy(spec)
+
+
+def test_a_class_that_exits_when_built_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Exits(Policy):
+        def __init__(self) -> None:
+            raise SystemExit(0)
+
+        def plan(self, view: Any, state: Any) -> Any:
+            return np.zeros(view.rows, np.int64), state
+
+    monkeypatch.setattr(sys.modules[__name__], "Exits", Exits, raising=False)
+    with pytest.raises(PolicyError, match=r"`Exits` cannot be built from \{\}: SystemExit: 0"):
+        build_policy({"kind": "python", "object": f"{__name__}:Exits"})
 
 
 def test_lagged_budget_is_final() -> None:

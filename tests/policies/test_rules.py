@@ -74,6 +74,16 @@ def test_the_search_is_deterministic() -> None:
     assert probe(Retrospective(), 5, seed=3) != probe(Retrospective(), 5, seed=4)
 
 
+def test_the_first_step_after_the_lag_is_tried() -> None:
+    for name in ("budget from later positions", "drops rows of low confidence"):
+        assert probe(RULED[name], 4, steps=1).row_wise is not None
+
+
+def test_verifying_everything_splits_no_batch() -> None:
+    assert probe(build_policy({"kind": "static", "k": 4}), 4).split == 0
+    assert probe(build_policy({"kind": "static", "k": 3}), 4).split > 20
+
+
 def situations(policy: Policy, seeds: int, gamma: int = 4, rows: int = 3) -> list[tuple[Situation, int]]:
     return [
         (situation, seed)

@@ -170,7 +170,9 @@ class OneRow(Policy):
 
 
 def test_a_policy_that_fails_in_a_trial_is_one_clear_error() -> None:
-    with pytest.raises(PolicyError, match=r"`OneRow` failed at step \d .*I know one row .*\(tried on random") as caught:
+    with pytest.raises(
+        PolicyError, match=r"`OneRow` failed at step \d+ .*I know one row .*\(tried on random"
+    ) as caught:
         scene(OneRow())
     assert "`unsafe: true` on its arm" in str(caught.value)
     assert "\n" not in str(caught.value)
