@@ -29,9 +29,7 @@ import torch
 
 from .common import FLOATS, IDS, KernelError, check_tensor, interpreting
 from .common import tiles as tiles_of
-from .markov_kernels import BLOCK as BLOCK
-from .markov_kernels import GREEDY, GUMBEL, INVERSE_CDF, markov_pick, markov_scan
-from .markov_kernels import draw_block as draw_block
+from .markov_kernels import BLOCK, GREEDY, GUMBEL, INVERSE_CDF, markov_pick, markov_scan
 from .registry import Configuration, Kernel
 
 METHODS = ("inverse_cdf", "gumbel", "greedy")

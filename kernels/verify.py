@@ -20,8 +20,8 @@ import triton
 import triton.language as tl
 
 from .common import FLOATS, IDS, KernelError, check_tensor, tiles
-from .markov import BLOCK as GROUP
-from .markov import draw_block
+from .markov_kernels import BLOCK as GROUP
+from .markov_kernels import draw_block
 from .registry import Configuration, Kernel
 
 BLOCK = 2048

@@ -19,13 +19,17 @@ MACHINE = re.compile(r"(?<![\w.~-])/(?:work|root|home|Users|tmp)/|(?:pypi|python
 
 LONGEST = 60
 MOST = 25
+LONGEST_KERNEL = 120
+"""A function that Triton compiles cannot be cut where one would like."""
 
 
-def function_lengths(source: str) -> dict[str, int]:
-    """Return the lines of every function by `line name`, its docstring not counted."""
+def function_lengths(source: str, compiled: bool = False) -> dict[str, int]:
+    """Return the lines of every function by `line name`, its docstring not counted; of Triton's or of all others."""
     lengths = {}
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if compiled != any("triton.jit" in ast.unparse(each) for each in node.decorator_list):
+                continue
             text = node.body[0] if ast.get_docstring(node, clean=False) is not None else None
             spoken = text.end_lineno - text.lineno + 1 if text is not None and text.end_lineno else 0
             lengths[f"{node.lineno} {node.name}"] = (node.end_lineno or node.lineno) - node.lineno + 1 - spoken
@@ -51,6 +55,16 @@ def test_functions_are_short(room: str) -> None:
     assert {where: length for where, length in lengths.items() if length > LONGEST} == {}
     long = {where: length for where, length in lengths.items() if length > MOST}
     assert len(long) <= len(lengths) / 10, f"more than one function in ten is over {MOST} lines: {long}"
+
+
+def test_kernels_fit_their_own_limit() -> None:
+    lengths = {
+        f"{path.name}:{where}": length
+        for path in sorted((ROOT / "kernels").glob("*.py"))
+        for where, length in function_lengths(path.read_text(encoding="utf-8"), compiled=True).items()
+    }
+    assert len(lengths) > 10
+    assert max(lengths.values()) <= LONGEST_KERNEL
 
 
 def test_function_length_leaves_the_docstring_out() -> None:
