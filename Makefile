@@ -10,7 +10,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 POLARS_MAX_THREADS=1
 # A run never overwrites another: the folder is runs/frontier, then runs/frontier-2, and so on.
 OUT ?= $(shell n=1; d=runs/frontier; while [ -e "$$d" ]; do n=$$((n+1)); d=runs/frontier-$$n; done; echo $$d)
 
-.PHONY: help frontier picture test lint format types imports check-frontier clean
+.PHONY: help frontier picture test lint format types imports check-frontier gate clean
 
 help:
 	@echo "make frontier        install the core, run experiments/frontier.yaml, print the table and the figure's path"
@@ -20,6 +20,7 @@ help:
 	@echo "make lint            ruff: rules and format          make format   let ruff rewrite the files"
 	@echo "make types           mypy, strict, every module      make imports  who may import whom"
 	@echo "make check-frontier  re-run the frontier's smallest load, compare it with the committed picture's points"
+	@echo "make gate            compile the kernels for sm_90 (one form of each) and judge the machine code"
 	@echo "make clean           remove the environment and caches; runs/ stays"
 
 frontier: $(VENV)/.core
@@ -52,6 +53,9 @@ imports: $(VENV)/.test
 
 check-frontier: $(VENV)/.core
 	$(ONE_THREAD) $(BIN)/python benchmarks/check_frontier.py
+
+gate: $(VENV)/.test
+	$(BIN)/specsched kernels compile --arch sm_90 --first 1
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
