@@ -122,12 +122,12 @@ def safe_table(pool: Executor, found: Mapping[str, Report]) -> str:
             "scheduler",
             "one row: worlds (varied, split)",
             "two rows: worlds (varied, split)",
-            "by rule: histories (varied, split)",
+            "by rule: histories",
         ]
     ]
     for name, each, ruled in zip(SHIPPED, shipped, pool.map(histories, SHIPPED), strict=True):
         cells = [counts(tally for tally in each.tallies if tally.rows == most) for most in (1, 2)]
-        rows.append([name, *cells, f"{ruled.scripts} ({ruled.varied}, {ruled.split})"])
+        rows.append([name, *cells, str(ruled.scripts)])
     return markdown(sizes) + "\n" + markdown(rows)
 
 
