@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,9 @@ from triton.compiler import ASTSource
 
 from .common import KernelError, interpreting
 from .registry import Configuration, Kernel, kernels
+
+TABLES = Path(__file__).parent / "data"
+"""Where the committed tables are (a namespace package has no resources of its own)."""
 
 TOLERANCE = 0.10
 """How far an instruction count may move from the committed one."""
@@ -291,7 +293,7 @@ def golden_name() -> str:
 
 def golden() -> dict[str, dict[str, Any]] | None:
     """Return the committed table of this Triton version, or None if there is none."""
-    file = files(__package__) / "data" / golden_name()
+    file = TABLES / golden_name()
     if not file.is_file():
         return None
     table: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))

@@ -1,0 +1,106 @@
+"""The compile gate: what it reads, what it calls a problem, and the committed table."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from specsched.kernels import gate
+from specsched.kernels.common import KernelError
+from specsched.kernels.registry import kernels
+
+FINE = gate.Compiled("sm_90", "admit_rank", "x", 64, 1024, 0, None, 1000, 0.5, 1000)
+
+
+def specsched(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own, where kernels are compiled."""
+    clean = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    code = "from specsched.experiments.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, "kernels", *arguments], env=clean, capture_output=True, text=True, check=False
+    )
+
+
+def test_machine_code_is_read_and_agrees_with_the_committed_table() -> None:
+    done = specsched("compile", "--op", "admit", "--arch", "sm_90,gfx942", "--first", "1", "--json")
+    assert done.returncode == 0, done.stderr + done.stdout
+    found = json.loads(done.stdout)
+    assert found["problems"] == []
+    assert {key.split()[0] for key in found["compiled"]} == {"sm_90", "gfx942"}
+    for each in found["compiled"].values():
+        assert each["instructions"] > 50
+        assert each["registers"] > 0
+        assert 0 < each["occupancy"] <= 1
+        assert "seconds" not in each
+
+
+def test_the_table_holds_every_configuration_without_spills() -> None:
+    table = json.loads((gate.TABLES / "gate-3.9.json").read_text(encoding="utf-8"))
+    expected = {
+        f"{arch} {kernel.name} [{configuration.label}]"
+        for arch in gate.ARCHITECTURES
+        for kernel in kernels().values()
+        for configuration in kernel.configurations
+    }
+    assert table.keys() == expected
+    assert {each["spill_bytes"] for each in table.values()} == {0}
+    wanted = [
+        table[f"sm_90 {kernel.name} [{configuration.label}]"]["tensor_core"]
+        for kernel in kernels().values()
+        for configuration in kernel.configurations
+        if configuration.tensor_core
+    ]
+    assert len(wanted) >= 4
+    assert set(wanted) == {"HGMMA"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"spill_bytes": 16}, "16 bytes of registers spilled"),
+        ({"shared_bytes": 300_000}, "300000 bytes of shared memory, over the limit of 232448"),
+        ({"instructions": 1200}, "1200 instructions, 1000 in the committed table; over 10% apart"),
+        ({"instructions": 800}, "800 instructions"),
+        ({"tensor_core": "HMMA"}, "tensor-core instruction HMMA, None in the committed table"),
+        ({"configuration": "y"}, "not in the committed table"),
+    ],
+)
+def test_problems_are_named(monkeypatch: pytest.MonkeyPatch, change: dict[str, object], message: str) -> None:
+    form = next(iter(kernels().values())).configurations[0]
+    forms = tuple(replace(form, label=label, tensor_core=False) for label in ("x", "y"))
+    known = {"admit_rank": replace(next(iter(kernels().values())), name="admit_rank", configurations=forms)}
+    monkeypatch.setattr(gate, "kernels", lambda: known)
+    golden = gate.as_table([FINE])
+    assert gate.problems([FINE], golden) == []
+    assert gate.problems([replace(FINE, instructions=1090)], golden) == []
+    (found,) = gate.problems([replace(FINE, **change)], golden)  # type: ignore[arg-type]
+    assert message in found
+
+
+def test_a_missing_tensor_core_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    form = replace(next(iter(kernels().values())).configurations[0], label="x", tensor_core=True)
+    known = {"admit_rank": replace(next(iter(kernels().values())), name="admit_rank", configurations=(form,))}
+    monkeypatch.setattr(gate, "kernels", lambda: known)
+    (found,) = gate.problems([replace(FINE, tensor_core="HMMA")], None)
+    assert "HGMMA expected, got HMMA" in found
+
+
+def test_the_interpreter_and_unknown_names_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KernelError, match="unset TRITON_INTERPRET"):
+        list(gate.compile_all(["sm_90"]))
+    monkeypatch.setattr(gate, "interpreting", lambda: False)
+    with pytest.raises(KernelError, match="unknown architecture 'sm_12'; choices: sm_80"):
+        list(gate.compile_all(["sm_12"]))
+    with pytest.raises(KernelError, match="unknown operation sort; choices: admit"):
+        list(gate.compile_all(["sm_90"], ["sort"]))
+
+
+def test_the_command_says_what_is_wrong_in_one_line() -> None:
+    done = specsched("compile", "--arch", "sm_12")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("error: unknown architecture 'sm_12'")
