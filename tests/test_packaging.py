@@ -24,6 +24,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 ROOMS: dict[str, str] = PROJECT["tool"]["setuptools"]["package-dir"]
+EXTRAS = ("specsched.kernels.",)
+"""Modules that need an extra; the tests of their rooms import them."""
 NOT_SHIPPED = {"tests", "docs", "benchmarks", "build", "dist", "runs"}
 GENERATED = shutil.ignore_patterns(
     ".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "build", "dist", "runs"
@@ -172,16 +174,22 @@ def test_the_environment_is_whole_and_light(shipped: Shipped) -> None:
     assert shipped.python(script).strip() == "[]"
 
 
-def test_every_module_imports_from_the_wheel(shipped: Shipped) -> None:
+def test_every_module_of_the_core_imports_from_the_wheel(shipped: Shipped) -> None:
     paths = sorted(path for path in contents(shipped.wheel_of_sdist) if path.endswith(".py"))
     names = [path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in paths]
-    names = [name for name in names if not name.endswith(".__main__")]
+    names = [name for name in names if not name.endswith(".__main__") and not name.startswith(EXTRAS)]
     script = f"""
 import importlib, sys
 modules = [importlib.import_module(name) for name in {names!r}]
 print(len(modules), all(module.__file__.startswith(sys.prefix) for module in modules))
 """
     assert shipped.python(script).split() == [str(len(names)), "True"]
+
+
+def test_without_the_extra_the_kernel_lab_says_what_to_install(shipped: Shipped) -> None:
+    done = shipped.run("specsched", "kernels", "compile")
+    assert done.returncode == 2
+    assert done.stderr == "error: the kernel lab needs torch and triton; install specsched[kernels]\n"
 
 
 def test_help(shipped: Shipped) -> None:
