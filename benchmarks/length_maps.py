@@ -61,15 +61,29 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def rewritten(text: str) -> str:
-    """Return the page with a fresh table between its markers."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
+def replaced(text: str, begin: str, end: str, table: str) -> str:
+    """Return the page with a table between two markers."""
+    before, found, rest = text.partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not found or not found_end:
         raise SystemExit(
-            f"error: {DOC.name} lacks `{BEGIN.strip()}` .. `{END.strip()}`; put both on lines of their own"
+            f"error: {DOC.name} lacks `{begin.strip()}` .. `{end.strip()}`; put both on lines of their own"
         )
-    return before + BEGIN + table() + END + after
+    return before + begin + table + end + after
+
+
+def finish(text: str, fresh: str, check: bool) -> int:
+    """Write the page, or only say whether it is up to date; return the exit code."""
+    if not check:
+        DOC.write_text(fresh, encoding="utf-8")
+        return 0
+    print("up to date" if fresh == text else f"{DOC.name}: a table differs; run without --check")
+    return int(fresh != text)
+
+
+def rewritten(text: str) -> str:
+    """Return the page with a fresh table."""
+    return replaced(text, BEGIN, END, table())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,12 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     options = parser.parse_args(arguments)
     text = DOC.read_text(encoding="utf-8")
-    fresh = rewritten(text)
-    if options.check:
-        print("the table is up to date" if fresh == text else f"{DOC.name}: the table differs; run without --check")
-        return int(fresh != text)
-    DOC.write_text(fresh, encoding="utf-8")
-    return 0
+    return finish(text, rewritten(text), options.check)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from pathlib import Path
 
+from length_maps import DOC, finish, replaced
+
 from specsched.policies.checker import GAMMA, Counterexample, Report, Tally, check, search, shares, sizes_for
 from specsched.policies.decoders import BROKEN_DECODERS
 from specsched.policies.rules import RuleReport, probe
@@ -26,7 +28,6 @@ sys.path.insert(0, str(ROOT))  # the mutants live in the tests
 from tests.policies.broken import BROKEN, SAFE  # noqa: E402
 from tests.policies.test_broken import WITNESSES  # noqa: E402
 
-DOC = ROOT / "docs" / "lossless.md"
 MUTANTS = ("<!-- mutation table -->\n", "<!-- end of mutation table -->\n")
 PASSED = ("<!-- safe schedulers -->\n", "<!-- end of safe schedulers -->\n")
 
@@ -145,19 +146,6 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]]) + "\n"
 
 
-def rewritten(text: str, tables: Iterable[tuple[tuple[str, str], str]]) -> str:
-    """Return the page with fresh tables between its markers."""
-    for (begin, end), table in tables:
-        before, found, rest = text.partition(begin)
-        _, found_end, after = rest.partition(end)
-        if not found or not found_end:
-            raise SystemExit(
-                f"error: {DOC.name} lacks `{begin.strip()}` .. `{end.strip()}`; put both on their own lines"
-            )
-        text = before + begin + table + end + after
-    return text
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
@@ -167,13 +155,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ProcessPoolExecutor(options.workers) as pool:
         passed = unmutated(pool, options.examples)
         tables = [(PASSED, safe_table(pool, passed)), (MUTANTS, mutation_table(pool, options.examples))]
-    text = DOC.read_text(encoding="utf-8")
-    fresh = rewritten(text, tables)
-    if options.check:
-        print("the tables are up to date" if fresh == text else f"{DOC.name}: a table differs; run without --check")
-        return int(fresh != text)
-    DOC.write_text(fresh, encoding="utf-8")
-    return 0
+    text = fresh = DOC.read_text(encoding="utf-8")
+    for (begin, end), table in tables:
+        fresh = replaced(fresh, begin, end, table)
+    return finish(text, fresh, options.check)
 
 
 if __name__ == "__main__":

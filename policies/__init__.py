@@ -3,7 +3,7 @@
 from .admission import admit_top_k
 from .arrays import Bools, Floats, Ints
 from .calibration import STS, CalibrationError, auroc, brier, ece, fit_sts, reliability_table
-from .checks import check_lengths, check_policy, policy_name, start_state
+from .checks import check_lengths, check_policy, failed, policy_name, start_state, unpacked
 from .generation import Generation
 from .interface import (
     LaggedBudget,
@@ -43,10 +43,12 @@ __all__ = [
     "check_policy",
     "describe",
     "ece",
+    "failed",
     "fit_sts",
     "policy_name",
     "reliability_table",
     "screen",
     "start_state",
     "total",
+    "unpacked",
 ]

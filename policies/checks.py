@@ -90,6 +90,22 @@ def _wrong_kind(lengths: Any, available: Ints, policy: Policy, step: int) -> str
     return f"{where} whole numbers, got dtype {lengths.dtype} (row {row}: {lengths[row]}); return .astype(np.int64)"
 
 
+def failed(policy: Policy, step: int, rows: int, error: BaseException) -> PolicyError:
+    """Return the error that tells of a plan that raised."""
+    what = str(error) if isinstance(error, PolicyError) else describe(error)
+    return PolicyError(f"policy `{policy_name(policy)}` failed at step {step} ({rows} rows): {what}")
+
+
+def unpacked(answer: Any, policy: Policy, step: int) -> tuple[Any, Any]:
+    """Return lengths, yet unchecked, and state of a plan; raises PolicyError if it is no pair."""
+    if type(answer) is not tuple or len(answer) != 2:
+        raise PolicyError(
+            f"policy `{policy_name(policy)}` at step {step}: plan must return (lengths, state), got "
+            f"{type(answer).__name__}; add the state, None if there is none"
+        )
+    return answer
+
+
 def ask(policy: Policy, view: View, state: Any) -> tuple[Ints, Any]:
     """Return the policy's verify lengths, int64 ``[R]``, and its next state, both checked.
 
@@ -99,14 +115,6 @@ def ask(policy: Policy, view: View, state: Any) -> tuple[Ints, Any]:
     try:
         answer = policy.plan(view, state)
     except (Exception, SystemExit) as error:
-        what = str(error) if isinstance(error, PolicyError) else describe(error)
-        raise PolicyError(
-            f"policy `{policy_name(policy)}` failed at step {view.step} ({view.rows} rows): {what}"
-        ) from error
-    if type(answer) is not tuple or len(answer) != 2:
-        raise PolicyError(
-            f"policy `{policy_name(policy)}` at step {view.step}: plan must return (lengths, state), got "
-            f"{type(answer).__name__}"
-        )
-    lengths, state = answer
+        raise failed(policy, view.step, view.rows, error) from error
+    lengths, state = unpacked(answer, policy, view.step)
     return check_lengths(lengths, view.available, policy, view.step, view.requests)[0], state

@@ -19,12 +19,11 @@ from ..policies import (
     Ints,
     LaggedBudget,
     LaggedView,
-    PolicyError,
     check_lengths,
-    describe,
-    policy_name,
+    failed,
     start_state,
     total,
+    unpacked,
 )
 from .array_rows import ArrayRows
 from .cohort import make_cohort
@@ -235,14 +234,8 @@ class _Run:
                 known = np.array(outcomes, np.int64) if policy.needs_outcomes else None
                 answer = policy.plan(past.with_drafts(generation, known), self.state)
         except (Exception, SystemExit) as error:
-            what = str(error) if isinstance(error, PolicyError) else describe(error)
-            raise PolicyError(f"policy `{policy_name(policy)}` failed at step {step} ({rows} rows): {what}") from error
-        if type(answer) is not tuple or len(answer) != 2:
-            raise PolicyError(
-                f"policy `{policy_name(policy)}` at step {step}: plan must return (lengths, state), got "
-                f"{type(answer).__name__}; add the state, None if there is none"
-            )
-        lengths, self.state = answer
+            raise failed(policy, step, rows, error) from error
+        lengths, self.state = unpacked(answer, policy, step)
         lengths, verified = check_lengths(lengths, batch.available, policy, step, batch.requests)
         self.history.add(batch.order, generation)
         seconds = float(cost.table(rows)[rows + verified]) + context_seconds
