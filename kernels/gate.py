@@ -263,7 +263,7 @@ def _problems(
     each: Compiled, configuration: Configuration, golden: Mapping[str, Mapping[str, Any]] | None
 ) -> Iterator[str]:
     limit = ARCHITECTURES[each.arch].shared_bytes
-    if each.spill_bytes:
+    if each.spill_bytes > _known_spill(each, golden):
         yield f"{each.spill_bytes} bytes of registers spilled; take a smaller tile or more warps"
     if each.shared_bytes > limit:
         yield f"{each.shared_bytes} bytes of shared memory, over the limit of {limit}"
@@ -279,6 +279,13 @@ def _problems(
         yield f"{each.instructions} instructions, {before} in the committed table; over {TOLERANCE:.0%} apart"
     if each.tensor_core != golden[each.key]["tensor_core"]:
         yield f"tensor-core instruction {each.tensor_core}, {golden[each.key]['tensor_core']} in the committed table"
+
+
+def _known_spill(each: Compiled, golden: Mapping[str, Mapping[str, Any]] | None) -> int:
+    """Return the bytes of spill that the committed table of this Triton version shows; none is excused on sm_90."""
+    if golden is None or each.arch == "sm_90" or each.key not in golden:
+        return 0
+    return int(golden[each.key]["spill_bytes"])
 
 
 def version() -> str:
