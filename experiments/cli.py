@@ -52,12 +52,16 @@ def run(
     seed: Annotated[int | None, typer.Option(min=0, help="Run this seed instead of `seeds`.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on in a folder that holds part of this run.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress.")] = False,
+    cluster: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Compute on a Dask cluster, such as tcp://host:8786 (extra `cluster`)."),
+    ] = None,
 ) -> None:
     """Run an experiment: every arm at every load with every seed, then print the summary and draw the figures."""
     from .run_command import Interrupted, run_experiment
 
     try:
-        run_experiment(config, settings or (), output, workers, seed, resume, quiet)
+        run_experiment(config, settings or (), output, workers, seed, resume, quiet, cluster)
     except Interrupted as stopped:
         typer.echo(f"specsched: {stopped}", err=True)
         raise typer.Exit(INTERRUPTED) from None

@@ -20,12 +20,15 @@ from matplotlib.patches import Patch
 
 from ..sim.frontier import Bools, Floats, Line, frontier, line, usable
 from .canvas import canvas, save, say_empty
+from .effect_figure import effect_figure
+from .effects import effect_table
 from .figure_threshold import threshold_figure, threshold_table
 from .roles import Roles
 from .styles import Style, styles
-from .summary import cast_of, load_name
+from .summary import cast_of, cells_of, load_name
 
 if TYPE_CHECKING:
+    from .cells import Plan
     from .schema import Experiment
 
 BUDGET = "verify_budget"
@@ -34,14 +37,39 @@ BAND_ALPHA = 0.22
 Points = set[tuple[str, float]]
 
 
-def draw(points: pl.DataFrame, experiment: Experiment, folder: Path) -> list[Path]:
+def draw_plan(points: pl.DataFrame, plan: Plan, folder: Path) -> list[Path]:
+    """Draw the figures of a plan; with axes those of each combination, numbered, and those of `output.effects`.
+
+    Raises:
+        OSError: if the folder cannot be written.
+    """
+    if not plan.base.sweep.axes:
+        return draw(points, plan.base, folder)
+    drawn = [
+        path
+        for number, (cell, part) in enumerate(cells_of(points, plan), start=1)
+        for path in draw(part, cell.experiment, folder / "cells" / str(number), cell.name)
+    ]
+    for number, effect in enumerate(plan.base.output.effects, start=1):
+        figure = effect_figure(effect_table(points, effect, plan), effect, plan.base.hardware.profile)
+        drawn += save(figure, folder / f"effect-{number}")
+    return drawn
+
+
+def draw(points: pl.DataFrame, experiment: Experiment, folder: Path, name: str = "") -> list[Path]:
     """Draw the figures that `output.figures` names, each as ``.svg`` and ``.png``; returns the paths.
+
+    Args:
+        points: the points table.
+        experiment: what they are of.
+        folder: where to.
+        name: the combination of axes, for the title.
 
     Raises:
         OSError: if the folder cannot be written.
     """
     cast, load = cast_of(points, experiment), load_name(experiment)
-    title = f"{experiment.hardware.profile}, {experiment.workload.mode} loop"
+    title = f"{experiment.hardware.profile}, {experiment.workload.mode} loop" + (f"; {name}" if name else "")
     figures = {
         "frontier": lambda: frontier_figure(points, experiment.sla.anchors or (), cast, load, title),
         "load": lambda: load_figure(points, cast, load, title),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from . import store
+from .cells import Plan
 from .errors import ConfigError
 from .identity import file_hashes, versions
 from .schema import Experiment
@@ -58,13 +59,18 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def write_run(folder: Path, experiment: Experiment, whole: Mapping[str, Any], **facts: Any) -> None:
-    """Write ``config.yaml`` and ``manifest.json``; ``facts`` are added to the manifest as they are.
+def write_run(folder: Path, plan: Plan, whole: Mapping[str, Any], **facts: Any) -> None:
+    """Write ``config.yaml``, with axes ``cells.json``, and ``manifest.json``, to which ``facts`` are added as they are.
 
     The manifest is the only file of a run folder that knows the time of day.
     """
-    config = "# Every default written out; running this file again gives the same results.\n"
-    store.write_whole(folder / "config.yaml", (config + dump(experiment.model_dump())).encode())
+    experiment, axes = plan.base, plan.base.sweep.axes
+    state = "Paths made absolute, cells.json has every default" if axes else "Every default written out"
+    config = f"# {state}; running this file again gives the same results.\n"
+    store.write_whole(folder / "config.yaml", (config + dump(plan.config)).encode())
+    if axes:
+        cells = [{"values": dict(cell.values), "config": cell.experiment.model_dump()} for cell in plan.cells]
+        store.write_whole(folder / "cells.json", (json.dumps(cells, indent=1) + "\n").encode())
     manifest = {
         **versions(),
         "platform": platform.platform(),

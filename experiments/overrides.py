@@ -18,7 +18,7 @@ def override(document: Document, settings: Sequence[str]) -> Document:
     """Return a copy of ``document`` in which each ``a.b=value`` of ``settings`` holds; values are YAML 1.2.
 
     Any key of the schema may be set, whether the file has it or not. A new arm is added whole, as in
-    ``arms.mine={policy: {kind: static, k: 2}}``.
+    ``arms.mine={policy: {kind: static, k: 2}}``, and so is an axis: ``sweep.axes.hardware.noise_cv=[0, 0.1]``.
 
     Raises:
         ConfigError: for a setting without ``=``, a path that does not exist, or a value that is no YAML.
@@ -29,12 +29,27 @@ def override(document: Document, settings: Sequence[str]) -> Document:
         if not equals or not dotted.strip():
             raise ConfigError(f"--set {setting}: write it as key.path=value, such as sweep.load=[1,2]")
         origin = f"--set {dotted.strip()}"
-        path = tuple(dotted.strip().split("."))
+        path = _key_path(dotted.strip())
         value = parse_value(text, origin)
-        if not _adds_an_arm(path, value):
-            _check(path, changed.data, origin)
+        check_path(path, value, changed.data, origin)
         replace(changed, path, value, "--set")
     return changed
+
+
+def _key_path(dotted: str) -> KeyPath:
+    """Return the keys of a dotted path; what follows ``sweep.axes`` is the name of one axis, dots and all."""
+    parts = dotted.split(".")
+    return (*parts[:2], ".".join(parts[2:])) if parts[:2] == ["sweep", "axes"] and len(parts) > 2 else tuple(parts)
+
+
+def check_path(path: KeyPath, value: Any, data: Mapping[str, Any], origin: str) -> None:
+    """Refuse a key path that an experiment cannot have.
+
+    Raises:
+        ConfigError: naming ``origin`` and the nearest path there is.
+    """
+    if not _adds_an_arm(path, value) and path[:2] != ("sweep", "axes"):
+        _check(path, data, origin)
 
 
 def _adds_an_arm(path: KeyPath, value: Any) -> bool:

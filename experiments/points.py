@@ -6,6 +6,7 @@ The only module of this room that builds simulations; everything else treats a p
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -162,14 +163,14 @@ def _cost(experiment: Experiment, arm: Arm, policy: Policy, lookup: Lookup) -> S
         )
 
 
-def check_points(experiment: Experiment) -> list[str]:
-    """Build every arm at its smallest and largest load without running it, and return warnings.
+def check_points(experiment: Experiment, arms: Iterable[str]) -> list[str]:
+    """Build arms at their smallest and largest load without running them, and return warnings.
 
     Raises:
         TraceError, ProfileError, DraftError, PolicyError, SimulationError: what a point would fail with at once.
     """
     loads = {min(experiment.sweep.load), max(experiment.sweep.load)}
-    for arm in expanded_arms(experiment):
+    for arm in arms:
         for load in sorted(loads):
             try:
                 build_scenario(experiment, arm, load, experiment.seeds[0])

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from ..policies.interface import Policy, PolicyError
@@ -54,11 +55,33 @@ def load_experiment(path: Path, settings: Sequence[str] = (), seed: int | None =
     Raises:
         ConfigError: for anything wrong in the file or the settings, with its place.
     """
+    return experiment_of(read_document(path, settings, seed), path.parent)
+
+
+def read_document(path: Path, settings: Sequence[str] = (), seed: int | None = None) -> Document:
+    """Read the YAML file at ``path`` and apply ``--set`` settings and ``--seed``.
+
+    Raises:
+        ConfigError: if it is no YAML, or a setting does not fit.
+    """
     document = override(load_document(path), settings)
     if seed is not None:
         replace(document, ("seeds",), [seed], "--seed")
+    return document
+
+
+def experiment_of(document: Document, folder: Path) -> Experiment:
+    """Return the experiment that a document describes, every default filled in.
+
+    Args:
+        document: what the file and the settings say; paths of files in it become absolute.
+        folder: where relative paths of the file are looked up.
+
+    Raises:
+        ConfigError: for anything wrong in it, with its place.
+    """
     for key in _file_keys(document):
-        replace_by_file(document, key, path.parent)
+        replace_by_file(document, key, folder)
     try:
         experiment = Experiment.model_validate(document.data)
     except ValidationError as error:
@@ -102,13 +125,21 @@ def _file_keys(document: Document) -> Iterator[KeyPath]:
         yield ("hardware", "profile")
 
 
+def is_file_key(key: KeyPath, value: Any) -> bool:
+    """Return whether a value at a key path names a file."""
+    named = key[-1] == "path" and key[0] in ("workload", "drafts", "arms") and isinstance(value, str)
+    return named or (key == ("hardware", "profile") and isinstance(value, str) and _looks_like_a_file(value))
+
+
 def _looks_like_a_file(profile: str) -> bool:
     return profile.endswith(".json") or "/" in profile or "\\" in profile
 
 
 def _at(data: Any, path: KeyPath) -> Any:
     for part in path:
-        data = data.get(part) if isinstance(data, dict) else None
+        inside = isinstance(data, dict) and part in data
+        inside = inside or (isinstance(data, list) and isinstance(part, int) and part < len(data))
+        data = data[part] if inside else None
     return data
 
 
@@ -123,8 +154,21 @@ def _fill(experiment: Experiment, document: Document) -> Experiment:
         "drafts": _filled_drafts(experiment.drafts, ("drafts",), document),
         "workload": _filled_workload(experiment.workload),
         "sla": _filled_sla(experiment, document),
+        "seeds": repeated(experiment.seeds, experiment.sweep.repetitions),
+        "sweep": experiment.sweep.model_copy(update={"repetitions": 1}),
     }
     return experiment.model_copy(update=filled)
+
+
+def repeated(seeds: Sequence[int], repetitions: int) -> list[int]:
+    """Return each seed followed by the seeds of its further repetitions, which are derived from it."""
+    return [_repetition(seed, number) for seed in seeds for number in range(repetitions)]
+
+
+def _repetition(seed: int, number: int) -> int:
+    if number == 0:
+        return seed
+    return int(np.random.SeedSequence([seed, number]).generate_state(1, np.uint64)[0] >> 1)
 
 
 def _filled_arm(arm: Arm, name: str, document: Document) -> Arm:

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,13 +17,15 @@ import polars as pl
 from rich.console import Console
 
 from . import figures, store, summary
+from .cells import Plan, load_plan, plan_identity
+from .errors import PointError
+from .executors import Site, cluster, processes
 from .identity import identity
 from .manifest import now, open_folder, write_run
 from .points import check_points
 from .progress import show_progress
-from .resolve import find_config, load_experiment
-from .runner import run_points, sweep_points
-from .schema import Experiment
+from .resolve import find_config
+from .runner import Failure, Sweep, missing, run_points, sweep_points
 from .working_directory import make_working_directory_importable
 
 
@@ -39,6 +41,7 @@ def run_experiment(
     seed: int | None = None,
     resume: bool = False,
     quiet: bool = False,
+    scheduler: str | None = None,
 ) -> Path:
     """Run an experiment into a folder and print its summary; returns the folder. Arguments as the command's.
 
@@ -49,54 +52,95 @@ def run_experiment(
     """
     make_working_directory_importable()
     file = find_config(config)
-    experiment = load_experiment(file, settings, seed)
+    plan = load_plan(file, settings, seed)
     folder = output or Path("runs") / file.stem
-    whole = identity(experiment)
+    identities = [identity(cell.experiment) for cell in plan.cells]
+    whole = plan_identity(plan, identities)
     open_folder(folder, whole, resume)
-    errors = Console(stderr=True, soft_wrap=True)
-    for warning in check_points(experiment):
-        errors.print(f"warning: {warning}", markup=False, highlight=False)
+    _check(plan, identities)
     facts: dict[str, Any] = {"config": config, "settings": list(settings), "started": now()}
-    facts["workers"] = workers or _processors()
-    write_run(folder, experiment, whole, status="running", **facts)
-    points = _compute(experiment, whole, folder, facts, quiet)
-    _report(points, experiment, folder)
+    with ExitStack() as stack:
+        site = stack.enter_context(cluster(scheduler)) if scheduler else processes(workers or _processors())
+        facts["workers"] = site.workers
+        write_run(folder, plan, whole, status="running", **facts)
+        sweep = _compute(plan, identities, whole, folder, facts, quiet, site)
+    _report(sweep.table, plan, folder)
+    if sweep.failures:
+        raise PointError(_failed(sweep.failures, len(sweep.table), folder), None)
     return folder
 
 
+def _check(plan: Plan, identities: Sequence[dict[str, Any]]) -> None:
+    """Build every arm that differs from those before it, without running it, and print warnings.
+
+    Raises:
+        ConfigError, TraceError, PolicyError, ProfileError, DraftError, SimulationError: what a point would fail with.
+    """
+    seen: set[str] = set()
+    warnings: dict[str, None] = {}
+    for cell, known in zip(plan.cells, identities, strict=True):
+        arms: dict[str, str] = {}
+        for point in sweep_points(cell.experiment, known):
+            arms.setdefault(point.arm, point.key)
+        new = [arm for arm, key in arms.items() if key not in seen]
+        seen.update(arms.values())
+        warnings |= dict.fromkeys(check_points(cell.experiment, new) if new else ())
+    errors = Console(stderr=True, soft_wrap=True)
+    for warning in warnings:
+        errors.print(f"warning: {warning}", markup=False, highlight=False)
+
+
 def _compute(
-    experiment: Experiment, whole: dict[str, Any], folder: Path, facts: dict[str, Any], quiet: bool
-) -> pl.DataFrame:
+    plan: Plan,
+    identities: Sequence[dict[str, Any]],
+    whole: dict[str, Any],
+    folder: Path,
+    facts: dict[str, Any],
+    quiet: bool,
+    site: Site,
+) -> Sweep:
     """Compute the points and write ``points.parquet`` and how the run went."""
-    todo = sweep_points(experiment, whole)
-    missing = [point for point in todo if store.load(folder, point, experiment.output.records) is None]
+    records = plan.base.output.records
+    points = [
+        point
+        for number, (cell, known) in enumerate(zip(plan.cells, identities, strict=True))
+        for point in sweep_points(cell.experiment, known, number, cell.values.items())
+    ]
+    todo = missing(points, folder, records)
     began, status = time.monotonic(), "failed"
     try:
-        with _stop_on_signals(), show_progress(len(missing), quiet, Console(stderr=True)) as advance:
-            table = run_points(experiment, todo, folder, facts["workers"], advance)
-        store.write_parquet(folder / "points.parquet", table)
-        status = "complete"
+        with _stop_on_signals(), show_progress(len(todo), quiet, Console(stderr=True)) as advance:
+            sweep = run_points([cell.experiment for cell in plan.cells], points, folder, site, advance)
+        store.write_parquet(folder / "points.parquet", sweep.table)
+        status = "complete" if not sweep.failures else "incomplete"
+        facts["failed"] = [f"{failure.point}: {failure.message}" for failure in sweep.failures]
     except KeyboardInterrupt:
         status = "interrupted"
-        done = sum(store.load(folder, point, experiment.output.records) is not None for point in todo)
+        distinct = len({point.key for point in points})
+        done = distinct - len(missing(points, folder, records))
         raise Interrupted(
-            f"stopped with {done} of {len(todo)} points finished; to go on, repeat the command with "
-            f"-o {folder} --resume"
+            f"stopped with {done} of {distinct} points finished; to go on, repeat the command with -o {folder} --resume"
         ) from None
     finally:
         seconds = round(time.monotonic() - began, 3)
-        facts |= {"status": status, "ended": now(), "wall_seconds": seconds, "computed": len(missing)}
-        write_run(folder, experiment, whole, **facts)
-    return table
+        facts |= {"status": status, "ended": now(), "wall_seconds": seconds, "computed": len(todo)}
+        write_run(folder, plan, whole, **facts)
+    return sweep
 
 
-def _report(points: pl.DataFrame, experiment: Experiment, folder: Path) -> None:
+def _failed(failures: Sequence[Failure], computed: int, folder: Path) -> str:
+    first = f"{failures[0].point}: {failures[0].message}"
+    more = f" (and {len(failures) - 1} more, see {folder / 'manifest.json'})" if len(failures) > 1 else ""
+    return f"{first}{more}; the {computed} others are in {folder}, and --resume tries again"
+
+
+def _report(points: pl.DataFrame, plan: Plan, folder: Path) -> None:
     """Write the summary and the figures, print the summary and where the figures are."""
-    outcome = summary.summarize(points, experiment)
+    outcome = summary.summarize_plan(points, plan)
     store.write_whole(folder / "summary.json", (json.dumps(outcome, indent=1, allow_nan=False) + "\n").encode())
-    drawn = figures.draw(points, experiment, folder)
+    drawn = figures.draw_plan(points, plan, folder)
     console = Console(soft_wrap=True)
-    summary.print_summary(outcome, console)
+    (summary.print_cells if plan.base.sweep.axes else summary.print_summary)(outcome, console)
     for file in drawn:
         console.print(f"figure: {file}", markup=False, highlight=False)
 

@@ -1,19 +1,16 @@
-"""Run the points of a sweep, in this process or in several, and collect them in a fixed order.
+"""Run the points of a sweep, in this process, in several or on a cluster, and collect them in a fixed order.
 
 Which process computes a point, and when, leaves no trace in the results.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import threading
 import traceback
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +19,7 @@ import polars as pl
 
 from . import store
 from .errors import PointError, known_errors
+from .executors import Site
 from .identity import point_key
 from .points import PointResult, run_point
 from .schema import Experiment, expanded_arms
@@ -29,10 +27,8 @@ from .store import Point
 
 RunPoint = Callable[[Experiment, str, float, int], PointResult]
 Advance = Callable[[], None]
-Outcomes = Generator["Failure | None", None, None]
 
-ONE_THREAD = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}
-"""Set in workers: there are as many of them as processors."""
+KILLED = "its worker process was killed twice, perhaps for want of memory; try fewer workers and --resume"
 
 
 @dataclass(frozen=True)
@@ -41,27 +37,54 @@ class Task:
 
     experiment: Experiment
     point: Point
-    folder: Path
     run_point: RunPoint
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a point could not be computed. ``trace`` is None if the message says all there is to say."""
+    """Why a point could not be computed.
+
+    Attributes:
+        point: its name.
+        message: what went wrong.
+        trace: text of the traceback; None if the message says all there is to say.
+        killed: whether its worker was killed, so that the other points go on.
+    """
 
     point: str
     message: str
-    trace: str | None
+    trace: str | None = None
+    killed: bool = False
 
     def error(self) -> PointError:
         """Return the error to raise."""
         return PointError(f"{self.point}: {self.message}", self.trace)
 
 
-def sweep_points(experiment: Experiment, whole: dict[str, Any]) -> list[Point]:
-    """Return all points of an experiment whose `identity` is ``whole``."""
+Outcome = PointResult | Failure
+Outcomes = Generator[tuple[Task, Outcome], None, None]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What came of a sweep.
+
+    Attributes:
+        table: a row a point that was computed.
+        failures: points that killed their workers.
+    """
+
+    table: pl.DataFrame
+    failures: tuple[Failure, ...] = ()
+
+
+def sweep_points(
+    experiment: Experiment, whole: dict[str, Any], cell: int = 0, values: Iterable[tuple[str, Any]] = ()
+) -> list[Point]:
+    """Return all points of a resolved experiment whose `identity` is ``whole``; ``cell`` and ``values`` name it."""
+    shown = tuple(values)
     return [
-        Point(arm, load, seed, point_key(whole, experiment, arm, load, seed))
+        Point(arm, load, seed, point_key(whole, experiment, arm, load, seed), cell, shown)
         for arm in expanded_arms(experiment)
         for load in experiment.sweep.load
         for seed in experiment.seeds
@@ -69,133 +92,127 @@ def sweep_points(experiment: Experiment, whole: dict[str, Any]) -> list[Point]:
 
 
 def run_points(
-    experiment: Experiment,
+    experiments: Sequence[Experiment],
     points: Sequence[Point],
     folder: Path,
-    workers: int,
+    site: Site,
     advance: Advance = lambda: None,
     run: RunPoint = run_point,
-) -> pl.DataFrame:
+) -> Sweep:
     """Compute the points that ``folder`` lacks and return the table of all.
 
+    A point that several cells share is computed once. If a worker is killed, its points are computed again, each in a
+    worker of its own; one that is killed there too is left out of the table.
+
     Args:
-        experiment: the resolved experiment.
-        points: its points.
+        experiments: the resolved experiment of each cell.
+        points: their points.
         folder: the run folder; each finished point is in it before the next call of ``advance``.
-        workers: processes; 1 computes in this one.
+        site: where they are computed; 1 worker is this process.
         advance: called once for each point computed.
         run: computes a point.
 
     Raises:
-        PointError: if a point fails; points under way are finished and kept, no others are begun.
+        PointError: if a point fails by an exception; points under way are finished and kept, no others are begun.
         KeyboardInterrupt: on SIGINT; workers are ended, finished points stay.
     """
-    records = experiment.output.records
-    todo = [point for point in points if store.load(folder, point, records) is None]
-    tasks = [Task(experiment, point, folder, run) for point in longest_first(todo, experiment.workload.mode)]
-    results = _run_here(tasks) if min(workers, len(tasks)) <= 1 else _run_in_pool(tasks, workers)
-    with closing(results):
-        for failure in results:
-            if failure is not None:
-                raise failure.error()
-            advance()
-    entries = [store.load(folder, point, records) for point in points]
-    return store.points_table(entry for entry in entries if entry is not None)
+    records = experiments[0].output.records
+    tasks = [Task(experiments[point.cell], point, run) for point in missing(points, folder, records)]
+    tasks = longest_first(tasks)
+    outcomes = _run_here(tasks) if site.workers == 1 or len(tasks) <= 1 else _run_on(site, tasks)
+    failures = []
+    with closing(outcomes):
+        for task, outcome in outcomes:
+            if isinstance(outcome, PointResult):
+                store.save(folder, task.point, outcome)
+                advance()
+            elif outcome.killed:
+                failures.append(outcome)
+            else:
+                raise outcome.error()
+    results = ((point, store.load(folder, point, records)) for point in points)
+    table = store.points_table((point, metrics) for point, metrics in results if metrics is not None)
+    return Sweep(table, tuple(failures))
 
 
-def longest_first(points: Sequence[Point], mode: str) -> list[Point]:
-    """Return the points in the order of their expected cost, so that no worker is left with a long one at the end.
+def missing(points: Sequence[Point], folder: Path, records: Sequence[str]) -> list[Point]:
+    """Return the points that a folder lacks, those of equal keys once."""
+    distinct = {point.key: point for point in reversed(points)}
+    return [point for point in reversed(distinct.values()) if store.load(folder, point, records) is None]
+
+
+def longest_first(tasks: Sequence[Task]) -> list[Task]:
+    """Return the tasks in the order of their expected cost, so that no worker is left with a long one at the end.
 
     A closed loop follows more requests at higher concurrency; an open loop runs the same requests in more, smaller
     steps at a lower rate.
     """
-    return sorted(points, key=lambda point: -point.load if mode == "closed" else point.load)
+    return sorted(tasks, key=lambda task: task.point.load * (-1 if task.experiment.workload.mode == "closed" else 1))
 
 
-def _work(task: Task) -> Failure | None:
-    """Compute and save one point; an exception comes back as data, since not every exception survives pickling."""
+def _work(task: Task) -> Outcome:
+    """Compute one point; an exception comes back as data, since not every exception survives pickling."""
     point = task.point
     try:
-        result = task.run_point(task.experiment, point.arm, point.load, point.seed)
-        store.save(task.folder, point, result)
+        return task.run_point(task.experiment, point.arm, point.load, point.seed)
     except known_errors() as error:
-        return Failure(point.name, str(error), None)
+        return Failure(point.name, str(error))
     except Exception as error:  # noqa: BLE001  (the parent raises it)
         return Failure(point.name, f"{type(error).__name__}: {error}", traceback.format_exc())
-    return None
 
 
 def _run_here(tasks: Sequence[Task]) -> Outcomes:
     for task in tasks:
-        yield _work(task)
+        yield task, _work(task)
 
 
-def _run_in_pool(tasks: Sequence[Task], workers: int) -> Outcomes:
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(workers, len(tasks)), mp_context=context, initializer=_start_worker)
-    others = multiprocessing.active_children()
-    try:
-        with _worker_environment():
-            futures = [pool.submit(_work, task) for task in tasks]
-        yield from _outcomes(futures)
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for child in multiprocessing.active_children():
-            if child not in others:
-                child.terminate()
-        raise
-    finally:
-        pool.shutdown(wait=True)
+def _run_on(site: Site, tasks: Sequence[Task]) -> Outcomes:
+    """Yield outcomes as they come. After a broken pool, what was under way is computed again, each point alone."""
+    left = deque(tasks)
+    while left:
+        workers = min(site.workers, len(left))
+        with site.open(workers) as executor:
+            suspects = yield from _until_broken(executor, left, workers)
+        for task in suspects:
+            yield task, _alone(site, task)
 
 
-def _outcomes(futures: Sequence[Future[Failure | None]]) -> Outcomes:
-    """Yield outcomes as they come, a failure last: after it only points already under way are finished."""
-    failed = None
-    for future in as_completed(futures):
-        if future.cancelled():
-            continue
-        outcome = _outcome(future)
-        if outcome is None:
-            yield None
-        elif failed is None:
-            failed = outcome
-            for other in futures:
-                other.cancel()
+def _until_broken(
+    executor: Executor, left: deque[Task], workers: int
+) -> Generator[tuple[Task, Outcome], None, list[Task]]:
+    """Compute tasks, taking them from ``left``, until none is left or a worker is killed; returns those it had then.
+
+    After a failure no task is begun, and it is yielded when those under way have ended.
+    """
+    under_way: dict[Future[Outcome], Task] = {}
+    failed: tuple[Task, Failure] | None = None
+    while under_way or (left and failed is None):
+        while left and failed is None and len(under_way) < workers:
+            try:
+                under_way[executor.submit(_work, left[0])] = left[0]
+            except BrokenProcessPool:
+                return list(under_way.values())
+            left.popleft()
+        done, _ = wait(under_way, return_when=FIRST_COMPLETED)
+        for future in done:
+            try:
+                outcome = future.result()
+            except BrokenProcessPool:
+                return list(under_way.values())
+            task = under_way.pop(future)
+            if isinstance(outcome, PointResult):
+                yield task, outcome
+            elif failed is None:
+                failed = task, outcome
     if failed is not None:
         yield failed
+    return []
 
 
-def _outcome(future: Future[Failure | None]) -> Failure | None:
-    try:
-        return future.result()
-    except BrokenProcessPool:
-        reason = "it was ended from outside, perhaps for want of memory; try fewer workers and --resume"
-        return Failure("a worker process died", reason, None)
-
-
-@contextmanager
-def _worker_environment() -> Iterator[None]:
-    """Start processes with one thread each and deaf to Ctrl-C, which the terminal sends to them as well."""
-    before = {name: os.environ.get(name) for name in ONE_THREAD}
-    os.environ.update(ONE_THREAD)
-    blockable = hasattr(signal, "pthread_sigmask")
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if blockable else None
-    try:
-        yield
-    finally:
-        if mask is not None:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
-
-
-def _start_worker() -> None:
-    """End this worker if the process that started it is gone."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-
-
-def _end_with(parent: Any) -> None:
-    parent.join()
-    os._exit(1)
+def _alone(site: Site, task: Task) -> Outcome:
+    """Compute a point that was under way when a worker was killed."""
+    with site.open(1) as executor:
+        try:
+            return executor.submit(_work, task).result()
+        except BrokenProcessPool:
+            return Failure(task.point.name, KILLED, killed=True)

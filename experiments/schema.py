@@ -188,10 +188,34 @@ class Arm(Section):
     unsafe: bool = False
 
 
+Settings = Annotated[dict[str, Any], Field(min_length=1)]
+Axis = (
+    Annotated[Annotated[list[Any], Field(min_length=1)], Tag("values")]
+    | Annotated[Annotated[dict[str, Settings], Field(min_length=1)], Tag("cases")]
+)
+
+
+def _axis_kind(value: Any) -> str:
+    return "cases" if isinstance(value, dict) else "values"
+
+
 class Sweep(Section):
-    """The loads every arm runs at: concurrency (closed) or requests per second (open)."""
+    """What is varied: the load of every arm (concurrency, or requests per second) and any other key of the file.
+
+    Attributes:
+        load: every arm runs at each of them.
+        axes: a key path with a list of its values, or a name with cases, each a mapping of key paths to values. Every
+            combination is run.
+        repetitions: runs of each seed, each after the first with a seed of its own derived from it.
+    """
+
+    AXIS_NAME: ClassVar[str] = r"^[A-Za-z][A-Za-z0-9_.-]*$"
 
     load: Annotated[list[Positive], Field(min_length=1)]
+    axes: dict[Annotated[str, Field(pattern=AXIS_NAME, max_length=80)], Annotated[Axis, Discriminator(_axis_kind)]] = (
+        Field(default={})
+    )
+    repetitions: Annotated[int, Field(ge=1, le=1000)] = 1
 
     @field_validator("load")
     @classmethod
@@ -216,11 +240,41 @@ class Sla(Section):
         return anchors if anchors is None else _without_repeats(anchors)
 
 
+class AgainstArm(Section):
+    """The arm that the others are compared with, point by point."""
+
+    arm: str
+
+
+class Effect(Section):
+    """How a metric changes along an axis of the sweep, relative to one of its values or to an arm.
+
+    Attributes:
+        metric: column of ``points.parquet``, a positive number.
+        along: axis on the x axis; with ``load`` or ``arm`` these.
+        against: value of ``along`` that the others are compared with, or another arm at the same value.
+        lines: axis (or ``load``, ``arm``) with a line for each value; None draws one line.
+        panels: axis (or ``load``, ``arm``) with a panel for each value; None draws one panel.
+        arms: arms compared; None takes all but bounds, biased arms and the one compared against.
+    """
+
+    metric: str
+    along: str
+    against: Annotated[
+        Annotated[str | int | float | bool, Tag("value")] | Annotated[AgainstArm, Tag("arm")],
+        Discriminator(lambda value: "arm" if isinstance(value, dict | AgainstArm) else "value"),
+    ]
+    lines: str | None = None
+    panels: str | None = None
+    arms: Annotated[list[str], Field(min_length=1)] | None = None
+
+
 class Output(Section):
     """What a run folder holds beside the points."""
 
     records: list[Records] = Field(default=[])
     figures: list[Figure] = Field(default=["frontier"])
+    effects: list[Effect] = Field(default=[])
 
     @field_validator("records", "figures")
     @classmethod
@@ -260,6 +314,24 @@ class Experiment(Section):
             if self.workload.mode == "closed" and load > self.hardware.max_num_seqs:
                 limit = f"must not exceed hardware.max_num_seqs {self.hardware.max_num_seqs}"
                 raise _misfit(f"sweep.load.{index}", f"{limit} in a closed loop, got {load:g}")
+        return self
+
+    @model_validator(mode="after")
+    def _effects_name_what_is_there(self) -> Experiment:
+        known = [*self.sweep.axes, "load", "arm"]
+        for index, effect in enumerate(self.output.effects):
+            for key in ("along", "lines", "panels"):
+                named = getattr(effect, key)
+                if named is not None and named not in known:
+                    raise _misfit(f"output.effects.{index}.{key}", f"must be one of {', '.join(known)}; got {named!r}")
+            arms = [*(effect.arms or ()), *([effect.against.arm] if isinstance(effect.against, AgainstArm) else ())]
+            for arm in arms:
+                if arm not in expanded_arms(self):
+                    place = f"output.effects.{index}"
+                    raise _misfit(place, f"no arm is called {arm!r}; there are {', '.join(expanded_arms(self))}")
+            chosen = [effect.along, *filter(None, (effect.lines, effect.panels))]
+            if len(set(chosen)) < len(chosen):
+                raise _misfit(f"output.effects.{index}", "`along`, `lines` and `panels` must differ")
         return self
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,16 +46,20 @@ class Point:
     load: float
     seed: int
     key: str
+    cell: int = 0
+    values: tuple[tuple[str, Any], ...] = ()
 
     @property
     def name(self) -> str:
         """The point as messages name it."""
-        return f"arm {self.arm}, load {number(self.load)}, seed {self.seed}"
+        axes = "".join(f", {axis} {value}" for axis, value in self.values)
+        return f"arm {self.arm}, load {number(self.load)}, seed {self.seed}{axes}"
 
     @property
     def file(self) -> str:
-        """File name of the point's records."""
-        return f"{self.arm}-{number(self.load)}-{self.seed}.parquet"
+        """File name of the point's records; with axes it ends in the beginning of the point's key."""
+        key = f"-{self.key[:12]}" if self.values else ""
+        return f"{self.arm}-{number(self.load)}-{self.seed}{key}.parquet"
 
 
 def number(value: float) -> str:
@@ -75,7 +79,7 @@ def save(folder: Path, point: Point, result: PointResult) -> None:
 
 
 def load(folder: Path, point: Point, records: Sequence[str]) -> dict[str, Any] | None:
-    """Return arm, load, seed and metrics of a finished point in one mapping, or None if it is not finished.
+    """Return the metrics of a finished point, or None if it is not finished.
 
     Raises:
         ConfigError: if its file is not what `save` wrote.
@@ -85,7 +89,7 @@ def load(folder: Path, point: Point, records: Sequence[str]) -> dict[str, Any] |
         return None
     try:
         entry = json.loads(file.read_bytes())
-        return {"arm": entry["arm"], "load": entry["load"], "seed": entry["seed"], **entry["metrics"]}
+        return dict(entry["metrics"])
     except (ValueError, KeyError, TypeError):
         raise ConfigError(f"{file} is damaged; delete it and use --resume to compute {point.name} again") from None
 
@@ -94,12 +98,23 @@ def _file(folder: Path, point: Point) -> Path:
     return folder / "points" / f"{point.key}.json"
 
 
-def points_table(entries: Iterable[dict[str, Any]]) -> pl.DataFrame:
-    """Return one row a point, sorted by (arm, load, seed), columns in a fixed order."""
-    ordered = sorted(entries, key=lambda entry: (entry["arm"], entry["load"], entry["seed"]))
-    names = ("arm", "load", "seed", *REQUIRED)
-    columns = dict.fromkeys([*names, *(name for entry in ordered for name in entry)])
-    return pl.DataFrame([_column(name, [entry.get(name) for entry in ordered]) for name in columns])
+def points_table(results: Iterable[tuple[Point, Mapping[str, Any]]]) -> pl.DataFrame:
+    """Return one row a point, sorted by (cell, arm, load, seed), columns in a fixed order.
+
+    Args:
+        results: points and their metrics.
+    """
+    ordered = sorted(results, key=lambda pair: (pair[0].cell, pair[0].arm, pair[0].load, pair[0].seed))
+    rows = [
+        {"arm": point.arm, "load": float(point.load), "seed": point.seed, **dict(point.values), **metrics}
+        for point, metrics in ordered
+    ]
+    axes = [axis for point, _ in ordered[:1] for axis, _ in point.values]
+    for axis in axes:
+        if any(axis in metrics for _, metrics in ordered) or axis in ("arm", "load", "seed", *REQUIRED):
+            raise ConfigError(f"sweep.axes.{axis} is called like a column of the points table; rename it")
+    columns = dict.fromkeys(["arm", "load", "seed", *axes, *REQUIRED, *(name for row in rows for name in row)])
+    return pl.DataFrame([_column(name, [row.get(name) for row in rows]) for name in columns])
 
 
 def _column(name: str, values: list[Any]) -> pl.Series:

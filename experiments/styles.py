@@ -20,7 +20,10 @@ from .roles import Roles
 BOUND = "#8c8c8c"
 _BY_WORD = {"autoregressive": "#000000", "mtp": "#E69F00", "async": "#D55E00", "greedy": "#009E73", "thresh": "#CC79A7"}
 _OTHERS = ("#56B4E9", "#7a5230", "#8d6fc4", *_BY_WORD.values())
-_MARKERS = "osD^vPX<>*ph"
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7a5230")
+"""Colours of lines that are no arms."""
+
+MARKERS = "osD^vPX<>*ph"
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ def styles(cast: Roles) -> dict[str, Style]:
     shown = [arm for arm in cast.arms if arm not in cast.band_ends]
     return {
         arm: Style(colours[arm], marker, _dashes(cast, arm), 2.2 if "async" in arm.lower() else 1.3)
-        for arm, marker in zip(shown, cycle(_MARKERS), strict=False)
+        for arm, marker in zip(shown, cycle(MARKERS), strict=False)
     }
 
 

@@ -6,7 +6,7 @@ The points table is reduced to a plain dictionary (``summary.json``); ``docs/met
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -25,21 +25,72 @@ from ..sim.frontier import (
     usable,
 )
 from ..sim.student import LEAST_SEEDS, Interval, mean_interval, ratio_interval
+from . import effects
 from .roles import Roles, roles
 from .schema import band_names, expanded_arms
 from .terminal import print_summary
+from .terminal_cells import print_cells
 
 if TYPE_CHECKING:
+    from .cells import Cell, Plan
     from .schema import Experiment
 
-__all__ = ["cast_of", "load_name", "print_summary", "summarize", "summarize_points"]
+__all__ = [
+    "cast_of",
+    "cells_of",
+    "load_name",
+    "print_cells",
+    "print_summary",
+    "summarize",
+    "summarize_plan",
+    "summarize_points",
+]
 
 Summary = dict[str, Any]
+
+INTERVALS = f"95 %, Student t over seeds (at least {LEAST_SEEDS})"
 
 
 def summarize(points: pl.DataFrame, experiment: Experiment) -> Summary:
     """Return the summary of a run's points, ready for JSON."""
     return summarize_points(points, experiment.sla.anchors or (), load_name(experiment), cast_of(points, experiment))
+
+
+def summarize_plan(points: pl.DataFrame, plan: Plan) -> Summary:
+    """Return the summary of a plan's points: that of `summarize`, or with axes the arms of every combination."""
+    if not plan.base.sweep.axes:
+        return summarize(points, plan.base)
+    return {
+        "load": load_name(plan.base),
+        "seeds": plan.base.seeds,
+        "intervals": INTERVALS,
+        "points": len(points),
+        "axes": {axis: list(dict.fromkeys(cell.values[axis] for cell in plan.cells)) for axis in plan.base.sweep.axes},
+        "cells": [_cell(part, cell) for cell, part in cells_of(points, plan)],
+        "effects": effects.effects_of(points, plan),
+    }
+
+
+def cells_of(points: pl.DataFrame, plan: Plan) -> Iterator[tuple[Cell, pl.DataFrame]]:
+    """Yield each combination of the axes that has points, with these."""
+    axes = list(plan.base.sweep.axes)
+    for cell in plan.cells:
+        part = points.filter(*(pl.col(axis) == cell.values[axis] for axis in axes)).drop(axes)
+        if len(part):
+            yield cell, part
+
+
+def _cell(points: pl.DataFrame, cell: Cell) -> Summary:
+    experiment = cell.experiment
+    cast, kept = cast_of(points, experiment), usable(points)
+    anchors = experiment.sla.anchors or ()
+    lines = {arm: line(kept, arm) for arm in cast.arms}
+    return {
+        "values": dict(cell.values),
+        "points_left_out": len(points) - len(kept),
+        "anchors": list(anchors),
+        "arms": [_arm(kept, lines[arm], cast, anchors) for arm in cast.arms],
+    }
 
 
 def cast_of(points: pl.DataFrame, experiment: Experiment) -> Roles:
@@ -68,7 +119,7 @@ def summarize_points(
     return {
         "load": load,
         "seeds": kept["seed"].unique().sort().to_list(),
-        "intervals": f"95 %, Student t over seeds (at least {LEAST_SEEDS})",
+        "intervals": INTERVALS,
         "points": len(points),
         "points_left_out": len(points) - len(kept),
         "anchors": list(anchors),

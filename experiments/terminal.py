@@ -28,10 +28,11 @@ def print_summary(summary: Summary, console: Console) -> None:
     _print_anchors(summary, console)
     for name, title in REFERENCES.items():
         _print_speedups(summary["speedup"][name], title, console)
-    _say(_run_notes(summary), console)
+    say(_run_notes(summary), console)
 
 
-def _say(notes: Iterable[str], console: Console) -> None:
+def say(notes: Iterable[str], console: Console) -> None:
+    """Print notes, a line each."""
     for note in notes:
         console.print(note, highlight=False, markup=False)
 
@@ -40,14 +41,14 @@ def _print_anchors(summary: Summary, console: Console) -> None:
     arms = ("arm", [arm["label"] for arm in summary["arms"]])
     plus_minus = " ±" if console.encoding.startswith("utf") else " +-"
     columns = [
-        (_number(anchor), [_anchor_cell(arm["at_anchor"][i], plus_minus) for arm in summary["arms"]])
+        (number(anchor), [anchor_cell(arm["at_anchor"][i], plus_minus) for arm in summary["arms"]])
         for i, anchor in enumerate(summary["anchors"])
     ]
     if columns:
         console.print("Throughput, tok/s/GPU, at an interactivity of at least so many tok/s/user", style="bold")
     for i, part in enumerate(_that_fit(columns, console.width - _width(arms))):
-        console.print(*([""] if i else []), _table([arms, *part]), sep="\n")
-    _say(_anchor_notes(summary), console)
+        console.print(*([""] if i else []), table([arms, *part]), sep="\n")
+    say(_anchor_notes(summary), console)
     console.print()
 
 
@@ -67,24 +68,26 @@ def _width(column: Column) -> int:
     return 2 + max(map(len, [column[0], *column[1]]))
 
 
-def _table(columns: Sequence[Column]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+def table(columns: Sequence[Column]) -> Table:
+    """Return columns of text as a table, the first to the left."""
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for i, (name, _) in enumerate(columns):
-        table.add_column(name, justify="right" if i else "left", no_wrap=i > 0)
+        drawn.add_column(name, justify="right" if i else "left", no_wrap=i > 0)
     for row in zip(*(cells for _, cells in columns), strict=True):
-        table.add_row(*row)
-    return table
+        drawn.add_row(*row)
+    return drawn
 
 
-def _anchor_cell(at: Summary, plus_minus: str) -> str:
+def anchor_cell(at: Summary, plus_minus: str) -> str:
+    """Return the throughput at an anchor as a table shows it."""
     if at["status"] == "not_met":
         return "not met"
-    text = _number(at[THROUGHPUT]) + ("*" if at["at_capture_limit"] else "")
+    text = number(at[THROUGHPUT]) + ("*" if at["at_capture_limit"] else "")
     if at["low"] is not None:
         text += plus_minus + _half_width((at["high"] - at["low"]) / 2, at[THROUGHPUT])
     if at["seeds_of_this_status"] < at["seeds"]:
         text += f" {at['seeds_of_this_status']}/{at['seeds']}"
-    return f">= {text} @{_number(at['highest_load'])}" if at["status"] == "at_least" else text
+    return f">= {text} @{number(at['highest_load'])}" if at["status"] == "at_least" else text
 
 
 def _anchor_notes(summary: Summary) -> Iterator[str]:
@@ -94,7 +97,7 @@ def _anchor_notes(summary: Summary) -> Iterator[str]:
     found = [at for arm in summary["arms"] for at in arm["at_anchor"]]
     best = [each for each in summary["best_static_at_anchor"] if each["arm"] is not None]
     if best:
-        yield "Best static: " + ", ".join(f"{each['arm']} at {_number(each['anchor'])}" for each in best) + "."
+        yield "Best static: " + ", ".join(f"{each['arm']} at {number(each['anchor'])}" for each in best) + "."
     if any(at["status"] == "at_least" for at in found):
         yield f">= y @N: still met at the highest load ({summary['load']} N); more load may give more."
     if any(at["at_capture_limit"] for at in found):
@@ -108,8 +111,8 @@ def _print_speedups(speedup: Summary | None, title: str, console: Console) -> No
         console.print(f"No speed-up over {title}: the run has no such arm.\n", highlight=False)
         return
     console.print(f"Speed-up per user at matched throughput, over {title}", style="bold", highlight=False)
-    console.print(_table(_speedup_columns(speedup["arms"])))
-    _say(_speedup_notes(speedup), console)
+    console.print(table(_speedup_columns(speedup["arms"])))
+    say(_speedup_notes(speedup), console)
     console.print()
 
 
@@ -148,7 +151,7 @@ def _run_notes(summary: Summary) -> Iterator[str]:
 
 
 def _at_throughput(matched: Summary | None) -> str:
-    return "-" if matched is None else f"{_ratio(matched['speedup'])} @{_number(matched[THROUGHPUT])}"
+    return "-" if matched is None else f"{_ratio(matched['speedup'])} @{number(matched[THROUGHPUT])}"
 
 
 def _ratio(value: float | None) -> str:
@@ -166,6 +169,6 @@ def _half_width(value: float, around: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     """Return three figures or more, with thousands separated."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

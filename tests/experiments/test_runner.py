@@ -16,10 +16,11 @@ import pytest
 
 from specsched.experiments import store
 from specsched.experiments.errors import ConfigError, PointError
+from specsched.experiments.executors import processes
 from specsched.experiments.identity import identity
 from specsched.experiments.points import PointResult
 from specsched.experiments.resolve import load_experiment
-from specsched.experiments.runner import longest_first, run_points, sweep_points
+from specsched.experiments.runner import Task, longest_first, run_points, sweep_points
 from specsched.experiments.schema import Experiment
 from specsched.experiments.store import Point
 from specsched.policies.interface import PolicyError
@@ -64,44 +65,50 @@ class Fake:
 
 def test_every_point_is_computed_once_and_the_table_is_sorted(experiment: Experiment, tmp_path: Path) -> None:
     fake, ticks = Fake(), []
-    table = run_points(experiment, points_of(experiment), tmp_path / "out", 1, lambda: ticks.append(1), fake)
+    sweep = run_points(
+        [experiment], points_of(experiment), tmp_path / "out", processes(1), lambda: ticks.append(1), fake
+    )
+    table = sweep.table
     assert len(fake.calls) == len(set(fake.calls)) == len(ticks) == 3 * 2 * 2
     assert table.select("arm", "load", "seed").rows() == sorted(fake.calls)
     assert table["throughput_tok_s_gpu"].to_list() == [load * 0.1 + seed for _, load, seed in sorted(fake.calls)]
 
 
 def test_the_table_has_the_promised_columns_first_and_fixed_types(experiment: Experiment, tmp_path: Path) -> None:
-    table = run_points(experiment, points_of(experiment), tmp_path / "out", 1, run=Fake())
+    table = run_points([experiment], points_of(experiment), tmp_path / "out", processes(1), run=Fake()).table
     assert table.columns == ["arm", "load", "seed", *store.REQUIRED, "extra", "safety", "bound"]
     types = {"arm": pl.String, "load": pl.Float64, "seed": pl.Int64, "regret": pl.Float64, "extra": pl.Int64}
     assert {name: table.schema[name] for name in types} == types
     assert (table.schema["safety"], table.schema["bound"]) == (pl.String, pl.Boolean)
 
 
-def test_expensive_points_come_first() -> None:
-    points = [Point("a", load, 0, "") for load in (1.0, 16.0, 4.0)]
-    assert [point.load for point in longest_first(points, "closed")] == [16.0, 4.0, 1.0]
-    assert [point.load for point in longest_first(points, "open")] == [1.0, 4.0, 16.0]
+@pytest.mark.parametrize(("mode", "order"), [("closed", [16.0, 4.0, 1.0]), ("open", [1.0, 4.0, 16.0])])
+def test_expensive_points_come_first(experiment: Experiment, mode: str, order: list[float]) -> None:
+    changed = experiment.model_copy(update={"workload": experiment.workload.model_copy(update={"mode": mode})})
+    tasks = [Task(changed, Point("a", load, 0, ""), Fake()) for load in (1.0, 16.0, 4.0)]
+    assert [task.point.load for task in longest_first(tasks)] == order
 
 
 def test_a_failing_point_is_named_and_the_finished_ones_are_kept(experiment: Experiment, tmp_path: Path) -> None:
     points, folder = points_of(experiment), tmp_path / "out"
     broken = Fake(fail_at=5, error=PolicyError("lengths are wrong"))
     with pytest.raises(PointError) as caught:
-        run_points(experiment, points, folder, 1, run=broken)
+        run_points([experiment], points, folder, processes(1), run=broken)
     arm, load, seed = broken.calls[-1]
     assert str(caught.value) == f"arm {arm}, load {load:g}, seed {seed}: lengths are wrong"
     assert caught.value.trace is None
     assert len(list((folder / "points").iterdir())) == 4
 
     whole = Fake()
-    table = run_points(experiment, points, folder, 1, run=whole)
+    table = run_points([experiment], points, folder, processes(1), run=whole).table
     assert set(whole.calls) == set(table.select("arm", "load", "seed").rows()) - set(broken.calls[:4])
 
 
 def test_an_error_nobody_expects_keeps_its_traceback(experiment: Experiment, tmp_path: Path) -> None:
     with pytest.raises(PointError, match="ZeroDivisionError: by zero") as caught:
-        run_points(experiment, points_of(experiment), tmp_path, 1, run=Fake(1, ZeroDivisionError("by zero")))
+        run_points(
+            [experiment], points_of(experiment), tmp_path, processes(1), run=Fake(1, ZeroDivisionError("by zero"))
+        )
     assert caught.value.trace is not None
     assert "Traceback" in caught.value.trace
 

@@ -93,10 +93,10 @@ def test_every_default_is_filled_in(tmp_path: Path) -> None:
                 "unsafe": False,
             },
         },
-        "sweep": {"load": [1, 2]},
+        "sweep": {"load": [1, 2], "axes": {}, "repetitions": 1},
         "seeds": [0, 1, 2, 3, 4],
         "sla": {"anchors": [120.0, 200.0, 300.0], "ttft_s": None, "tpot_s": None},
-        "output": {"records": [], "figures": ["frontier"]},
+        "output": {"records": [], "figures": ["frontier"], "effects": []},
     }
 
 

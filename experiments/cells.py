@@ -1,0 +1,166 @@
+"""The combinations of a sweep's axes, each an experiment of its own."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from .errors import ConfigError
+from .identity import digest, identity
+from .overrides import check_path, replace
+from .resolve import experiment_of, is_file_key, read_document, replace_by_file
+from .schema import Experiment
+from .yaml_loader import Document, KeyPath
+
+MOST_CELLS = 10_000
+
+AXES: KeyPath = ("sweep", "axes")
+EFFECTS: KeyPath = ("output", "effects")
+
+FIXED = (("seeds",), ("output",), ("sweep", "axes"), ("sweep", "repetitions"))
+"""What all cells of a sweep share, and no axis may set."""
+
+Value = str | int | float | bool | None
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination of the axes' values.
+
+    Attributes:
+        values: what tables show of it, by axis; empty in an experiment without axes.
+        experiment: the resolved experiment, without axes.
+    """
+
+    values: Mapping[str, Value]
+    experiment: Experiment
+
+    @property
+    def name(self) -> str:
+        """The combination as messages name it."""
+        return ", ".join(f"{axis} {value}" for axis, value in self.values.items())
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An experiment file as it is run.
+
+    Attributes:
+        base: the resolved experiment with its axes.
+        cells: every combination, the first axis varying slowest.
+        config: what to run to get the same cells again: ``base``, or with axes the file as it was given (a default may
+            depend on what an axis sets) with absolute paths.
+    """
+
+    base: Experiment
+    cells: tuple[Cell, ...]
+    config: Mapping[str, Any]
+
+
+def load_plan(path: Path, settings: Sequence[str] = (), seed: int | None = None) -> Plan:
+    """Read the experiment at ``path`` and every combination of its axes. Arguments as `load_experiment`'s.
+
+    Raises:
+        ConfigError: for anything wrong in the file, the settings or a combination, with its place.
+    """
+    document = read_document(path, settings, seed)
+    base = experiment_of(document, path.parent)
+    axes = dict(_axes(document, path.parent))
+    count = prod(len(cases) for cases in axes.values())
+    if count > MOST_CELLS:
+        raise document.error(AXES, f"{count} combinations, at most {MOST_CELLS} are run; take values out")
+    if not axes:
+        return Plan(base, (Cell({}, base),), base.model_dump())
+    return Plan(base, tuple(_cells(document, axes, path.parent)), document.data)
+
+
+def plan_identity(plan: Plan, identities: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what the results of a plan depend on, given the `identity` of each cell.
+
+    Without axes it is that of the one cell; with them, the file as it stands and a hash of each combination.
+    """
+    if not plan.base.sweep.axes:
+        return dict(identities[0])
+    config = identity(plan.base)["config"]
+    code = {name: value for known in identities for name, value in known["code"].items()}
+    cells = {cell.name: digest(known["config"]) for cell, known in zip(plan.cells, identities, strict=True)}
+    return {"config": config, "cells": cells, "code": code}
+
+
+def _cells(document: Document, axes: Mapping[str, list[tuple[Value, Settings]]], folder: Path) -> Iterator[Cell]:
+    for combination in product(*axes.values()):
+        changed = copy.deepcopy(document)
+        replace(changed, AXES, {}, document.where(AXES))
+        if EFFECTS[0] in changed.data:
+            replace(changed, EFFECTS, [], document.where(EFFECTS))
+        for axis, (_, settings) in zip(axes, combination, strict=True):
+            for dotted, value in settings.items():
+                where = f"{document.where((*AXES, axis))}: sweep.axes.{axis}"
+                replace(changed, tuple(dotted.split(".")), copy.deepcopy(value), where)
+        values = {axis: shown for axis, (shown, _) in zip(axes, combination, strict=True)}
+        yield Cell(values, experiment_of(changed, folder))
+
+
+def _axes(document: Document, folder: Path) -> Iterator[tuple[str, list[tuple[Value, Settings]]]]:
+    """Yield each axis with what tables show and what is set, case by case; files it names become absolute paths."""
+    sweep = document.data.get("sweep")
+    axes = sweep.get("axes") if isinstance(sweep, Mapping) else None
+    owners: dict[str, str] = {}
+    for axis, given in (axes or {}).items():
+        cases = [{axis: value} for value in given] if isinstance(given, list) else list(given.values())
+        for settings in cases:
+            _check_settings(axis, settings, document)
+        for dotted in {key for settings in cases for key in settings}:
+            if dotted in owners:
+                raise document.error((*AXES, axis), f"{dotted} is set by {owners[dotted]} too; leave it to one axis")
+            owners[dotted] = axis
+        _find_files(axis, given, document, folder)
+        cases = [{axis: value} for value in given] if isinstance(given, list) else list(given.values())
+        yield axis, list(zip(_shown(axis, given, document), cases, strict=True))
+
+
+def _check_settings(axis: str, settings: Settings, document: Document) -> None:
+    origin = f"{document.where((*AXES, axis))}: sweep.axes.{axis}"
+    for dotted, value in settings.items():
+        path = tuple(dotted.split("."))
+        if any(path[: len(fixed)] == fixed for fixed in FIXED):
+            raise ConfigError(f"{origin}: {dotted} is the same for the whole sweep; set it outside `sweep.axes`")
+        check_path(path, value, document.data, f"{origin}: {dotted}" if dotted != axis else origin)
+
+
+def _find_files(axis: str, given: Any, document: Document, folder: Path) -> None:
+    """Write absolute paths in the place of the files that an axis names."""
+    if isinstance(given, list):
+        places = [(axis, (*AXES, axis, index), value) for index, value in enumerate(given)]
+    else:
+        places = [
+            (dotted, (*AXES, axis, label, dotted), value)
+            for label, settings in given.items()
+            for dotted, value in settings.items()
+        ]
+    for dotted, key, value in places:
+        if is_file_key(tuple(dotted.split(".")), value):
+            replace_by_file(document, key, folder)
+
+
+def _shown(axis: str, given: Any, document: Document) -> list[Value]:
+    """Return what tables show of an axis' cases: numbers, words, true or false, else text."""
+    if not isinstance(given, list):
+        return list(given)
+    plain = all(isinstance(value, bool) for value in given) or all(_is_number(value) for value in given)
+    shown = given if plain else [value if isinstance(value, str) else json.dumps(value) for value in given]
+    for index, value in enumerate(shown):
+        if value in shown[:index]:
+            raise document.error((*AXES, axis), f"{value} appears twice; keep one")
+    return list(shown)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

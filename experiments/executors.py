@@ -1,0 +1,157 @@
+"""Where points are computed: processes of this machine, or the workers of a Dask cluster.
+
+Both are a `concurrent.futures.Executor`; the runner knows nothing else of them.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from .errors import ConfigError
+from .identity import source_hash
+
+ONE_THREAD = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}
+"""Set in workers: there are as many of them as processors."""
+
+CONNECT_S = 10
+
+OpenExecutor = Callable[[int], AbstractContextManager[Executor]]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A place that computes points.
+
+    Attributes:
+        workers: points under way at once.
+        open: opens an executor of so many workers, and on an exception ends what it runs.
+    """
+
+    workers: int
+    open: OpenExecutor
+
+
+def processes(workers: int) -> Site:
+    """Return a site of spawned processes of this machine."""
+    return Site(workers, _open_pool)
+
+
+@contextmanager
+def cluster(address: str) -> Iterator[Site]:
+    """Yield the site of a Dask cluster's workers, one point a thread.
+
+    Args:
+        address: of the scheduler, such as ``tcp://host:8786``.
+
+    Raises:
+        ConfigError: if the extra ``cluster`` is not installed, nothing answers, there is no worker, or a worker has
+            other code.
+    """
+    if find_spec("distributed") is None:
+        raise ConfigError("--cluster needs Dask distributed; install specsched[cluster]")
+    from distributed import Client
+
+    try:
+        client: Any = Client(address, timeout=CONNECT_S, set_as_default=False)  # type: ignore[no-untyped-call]
+    except (OSError, TimeoutError, ValueError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigError(
+            f"--cluster {address}: no scheduler answers ({reason}); start one with `dask scheduler` and give its "
+            "address, tcp://HOST:PORT"
+        ) from None
+    with client:
+        threads = sum(client.nthreads().values())
+        if not threads:
+            raise ConfigError(f"--cluster {address}: the cluster has no workers; start some with `dask worker`")
+        _check_code(client, address)
+        yield Site(threads, lambda _: _cluster_executor(client))
+
+
+def _check_code(client: Any, address: str) -> None:
+    """Refuse workers whose code gives other results."""
+    own = source_hash()
+    for worker, found in client.run(source_hash).items():
+        if found != own:
+            raise ConfigError(
+                f"--cluster {address}: worker {worker} has another version of specsched; install the same one there"
+            )
+
+
+@contextmanager
+def _cluster_executor(client: Any) -> Iterator[Executor]:
+    # Results are not pure functions of a key that Dask could know, so it must not merge calls.
+    executor = client.get_executor(pure=False)
+    try:
+        yield executor
+    except BaseException:
+        executor.shutdown(wait=False, cancel_futures=True)
+        raise
+    executor.shutdown(wait=True)
+
+
+@contextmanager
+def _open_pool(workers: int) -> Iterator[Executor]:
+    context = multiprocessing.get_context("spawn")
+    others = multiprocessing.active_children()
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker)
+    try:
+        yield _Quiet(pool)
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in multiprocessing.active_children():
+            if child not in others:
+                child.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=True)
+
+
+class _Quiet(Executor):
+    """A pool whose processes start with one thread each and deaf to Ctrl-C, which the terminal sends to them as well.
+
+    Processes start when a call is submitted.
+    """
+
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        self._pool = pool
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Schedule a call."""
+        with _worker_environment():
+            return self._pool.submit(fn, *args, **kwargs)
+
+
+@contextmanager
+def _worker_environment() -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in ONE_THREAD}
+    os.environ.update(ONE_THREAD)
+    blockable = hasattr(signal, "pthread_sigmask")
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if blockable else None
+    try:
+        yield
+    finally:
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def _start_worker() -> None:
+    """End this worker if the process that started it is gone."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: Any) -> None:
+    parent.join()
+    os._exit(1)

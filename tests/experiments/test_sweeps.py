@@ -1,0 +1,369 @@
+"""Axes, repetitions, effects, killed workers and clusters."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import psutil
+import pytest
+
+from specsched.experiments import effects
+from specsched.experiments.cells import load_plan
+from specsched.experiments.errors import ConfigError
+from specsched.experiments.executors import processes
+from specsched.experiments.identity import identity
+from specsched.experiments.points import PointResult
+from specsched.experiments.resolve import load_experiment, repeated
+from specsched.experiments.runner import missing, run_points, sweep_points
+from specsched.experiments.schema import Experiment
+from specsched.experiments.yaml_loader import dump
+
+from .test_runner import command, contents, run_command, wait_until
+
+TEXT = """\
+workload: {lengths: {prompt: 100, output: 40}, cohort: 40}
+hardware: {profile: vllm-dsv4flash-b300-tp4}
+drafts: {kind: constant, acceptance: 0.7}
+arms:
+  static-3: {policy: {kind: static, k: 3}}
+  async: {policy: {kind: async_topk, lag: 2}}
+sweep:
+  load: [1, 4]
+  axes:
+    arms.async.policy.lag: [1, 2]
+    noise:
+      none: {hardware.noise_cv: 0.0}
+      some: {hardware.noise_cv: 0.1, workload.cohort: 50}
+seeds: [0, 1]
+output: {figures: []}
+"""
+
+
+def plan_of(tmp_path: Path, text: str = TEXT, *settings: str) -> Any:
+    (tmp_path / "x.yaml").write_text(text)
+    return load_plan(tmp_path / "x.yaml", settings)
+
+
+def points_of(plan: Any) -> list[Any]:
+    return [
+        point
+        for number, cell in enumerate(plan.cells)
+        for point in sweep_points(cell.experiment, identity(cell.experiment), number, cell.values.items())
+    ]
+
+
+def test_every_combination_is_an_experiment_with_its_settings(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    found = [
+        (
+            *cell.values.values(),
+            cell.experiment.arms["async"].policy["lag"],
+            cell.experiment.hardware.noise_cv,
+            cell.experiment.workload.cohort,
+        )
+        for cell in plan.cells
+    ]
+    assert found == [(1, "none", 1, 0, 40), (1, "some", 1, 0.1, 50), (2, "none", 2, 0, 40), (2, "some", 2, 0.1, 50)]
+    assert all(cell.experiment.sweep.axes == {} for cell in plan.cells)
+
+
+def test_the_resolved_file_gives_the_same_cells(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,10,5\n1.0,10,20\n")
+    text = TEXT.replace("hardware.noise_cv: 0.1,", "workload.path: t.csv,")
+    first = plan_of(tmp_path, text, "sweep.repetitions=2")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "config.yaml").write_text(dump(first.config))
+    again = load_plan(elsewhere / "config.yaml")
+    assert [(dict(a.values), a.experiment) for a in again.cells] == [
+        (dict(b.values), b.experiment) for b in first.cells
+    ]
+    assert first.cells[1].experiment.workload.path == str(tmp_path / "t.csv")
+    assert first.cells[0].experiment.seeds == first.base.seeds
+    assert len(first.base.seeds) == 4
+
+
+def test_a_point_that_cells_share_is_computed_once(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path)
+    points = points_of(plan)
+    assert len(points) == 4 * 2 * 2 * 2
+    todo = missing(points, tmp_path / "out", [])
+    # static-3 does not feel the lag: its points are those of two cells, not four.
+    assert len(todo) == len(points) * 3 // 4
+    calls: list[str] = []
+
+    def fake(experiment: Experiment, arm: str, load: float, seed: int) -> PointResult:
+        calls.append(arm)
+        value = load + experiment.hardware.noise_cv + seed
+        return PointResult({"throughput_tok_s_gpu": value, "safety": "safe", "bound": False})
+
+    experiments = [cell.experiment for cell in plan.cells]
+    table = run_points(experiments, points, tmp_path / "out", processes(1), run=fake).table
+    assert (len(calls), calls.count("static-3"), len(table)) == (24, 8, 32)
+    assert table.columns[:5] == ["arm", "load", "seed", "arms.async.policy.lag", "noise"]
+    assert table["noise"].to_list() == (["none"] * 8 + ["some"] * 8) * 2
+    assert table["arms.async.policy.lag"].to_list() == [1] * 16 + [2] * 16
+
+
+def test_repetitions_have_seeds_of_their_own() -> None:
+    seeds = repeated([0, 1], 3)
+    assert seeds[::3] == [0, 1]
+    assert len(set(seeds)) == 6
+    assert seeds == repeated([0, 1], 3)
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert repeated([5], 1) == [5]
+
+
+LAG = "x.yaml:10: sweep.axes.arms.async.policy.lag"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("policy.lag: [1, 2]", "policy.lagg: [1, 2]", f"{LAG}g: there is no such key; the nearest is arms.async"),
+        ("policy.lag: [1, 2]", "policy.lag: []", f"{LAG}: must not be empty"),
+        ("policy.lag: [1, 2]", "policy.lag: 1", f"{LAG}: must be a list, got 1"),
+        ("policy.lag: [1, 2]", "policy.lag: [1, 1]", f"{LAG}: 1 appears twice"),
+        ("policy.lag: [1, 2]", "policy.lag: [1, 0]", f"{LAG}: .*at least 1, got 0"),
+        ("arms.async.policy.lag: [1, 2]", "seeds: [[1], [2]]", "x.yaml:10: sweep.axes.seeds: seeds is the same for"),
+        ("hardware.noise_cv: 0.0", "hardware.noise: 0.0", "axes.noise: hardware.noise: there is no such key.*noise_cv"),
+        ("hardware.noise_cv: 0.0", "hardware.noise_cv: low", "axes.noise.*hardware.noise_cv: must be a number"),
+        ("{hardware.noise_cv: 0.0}", "{}", "x.yaml:12: sweep.axes.noise.none: must not be empty"),
+        ("[]}", "[], effects: [{metric: regret, along: lag, against: 1}]}", "effects.0.along: must be one of"),
+        (
+            "[]}",
+            "[], effects: [{metric: x, along: noise, against: {arm: x}}]}",
+            "no arm is called 'x'; there are static",
+        ),
+    ],
+)
+def test_a_wrong_axis_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in TEXT
+    with pytest.raises(ConfigError, match=message):
+        plan_of(tmp_path, TEXT.replace(old, new))
+
+
+def test_an_axis_is_set_from_the_command_line(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, TEXT, "sweep.axes.arms.async.policy.lag=[3]", "sweep.axes.hardware.max_num_seqs=[60, 70]")
+    assert [tuple(cell.values.values()) for cell in plan.cells] == [
+        (3, noise, most) for noise in ("none", "some") for most in (60, 70)
+    ]
+    with pytest.raises(ConfigError, match=r"sweep.axes.workload.cohort: workload.cohort is set by noise too"):
+        plan_of(tmp_path, TEXT, "sweep.axes.workload.cohort=[60, 70]")
+    with pytest.raises(ConfigError, match=r"sweep.axes.workload.cohrt: there is no such key; the nearest is"):
+        plan_of(tmp_path, TEXT, "sweep.axes.workload.cohrt=[60]")
+
+
+def test_too_many_combinations_are_refused(tmp_path: Path) -> None:
+    values = list(range(1, 102))
+    text = TEXT.replace("[1, 2]\n", f"{values}\n").replace(
+        "    noise:\n", f"    hardware.max_num_seqs: {values[1:]}\n    noise:\n"
+    )
+    with pytest.raises(ConfigError, match=r"20200 combinations, at most 10000 are run"):
+        plan_of(tmp_path, text)
+
+
+def test_an_axis_called_like_a_metric_is_refused(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, TEXT.replace("    noise:", "    requests:"))
+    with pytest.raises(ConfigError, match=r"sweep.axes.requests is called like a column"):
+        run_points([cell.experiment for cell in plan.cells], points_of(plan), tmp_path, processes(1), run=constant)
+
+
+def constant(experiment: Experiment, arm: str, load: float, seed: int) -> PointResult:
+    return PointResult({"throughput_tok_s_gpu": 1.0, "safety": "safe", "bound": False})
+
+
+# --- effects
+
+
+def effect_points(metric: Any) -> pl.DataFrame:
+    rows = [
+        {"arm": arm, "load": load, "seed": seed, "arms.async.policy.lag": lag, "noise": noise,
+         "throughput_tok_s_gpu": metric(arm, load, seed, lag, noise), "safety": "safe", "bound": False}
+        for lag in (1, 2) for noise in ("none", "some") for arm in ("async", "static-3")
+        for load in (1.0, 4.0) for seed in range(5)
+    ]  # fmt: skip
+    return pl.DataFrame(rows)
+
+
+EFFECT = (
+    "figures: [], effects: [{{metric: throughput_tok_s_gpu, along: arms.async.policy.lag, against: {}, lines: noise}}]"
+)
+
+
+def test_an_effect_pairs_points_by_seed(tmp_path: Path) -> None:
+    """Seeds differ by far more than the effect, which a comparison of means would miss."""
+    gains = {"none": (1.1, 1.3), "some": (0.9, 0.9)}
+
+    def metric(arm: str, load: float, seed: int, lag: int, noise: str) -> float:
+        gain = gains[noise][int(load == 4)] if lag == 2 and arm == "async" else 1.0
+        return 10.0**seed * load * gain * math.exp(0.001 * (seed - 2) * (lag == 2))
+
+    plan = plan_of(tmp_path, TEXT.replace("figures: []", EFFECT.format("1, arms: [async]")))
+    (effect,) = plan.base.output.effects
+    table = effects.effect_table(effect_points(metric), effect, plan)
+    assert table.select("line", "x").rows() == [("none", "1"), ("none", "2"), ("some", "1"), ("some", "2")]
+    assert table["ratio"].to_list() == pytest.approx([1.0, math.sqrt(1.1 * 1.3), 1.0, 0.9])
+    assert table["pairs"].to_list() == [10] * 4
+    # Student t, 4 degrees of freedom: 2.776 times the standard error of (-2, -1, 0, 1, 2) / 1000.
+    half = 2.7764451 * 0.001 * math.sqrt(2.5 / 5)
+    assert table["high"][3] == pytest.approx(0.9 * math.exp(half), rel=1e-6)
+    assert table["low"][3] == pytest.approx(0.9 * math.exp(-half), rel=1e-6)
+
+
+def test_an_effect_against_an_arm_leaves_out_what_has_no_partner(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, TEXT.replace("figures: []", EFFECT.format("{arm: static-3}")))
+    (effect,) = plan.base.output.effects
+    points = effect_points(
+        lambda arm, load, seed, lag, noise: (2.0 if arm == "async" else 4.0) * lag ** (arm == "async")
+    )
+    table = effects.effect_table(points, effect, plan)
+    assert table["ratio"].to_list() == pytest.approx([0.5, 1.0, 0.5, 1.0])
+    gone = points.filter(~((pl.col("arm") == "static-3") & (pl.col("load") == 4) & (pl.col("noise") == "none")))
+    table = effects.effect_table(gone, effect, plan)
+    assert table["left_out"].to_list() == [5, 5, 0, 0]
+    with pytest.raises(ConfigError, match=r"no point has arms.async.policy.lag 3"):
+        effects.effect_table(points, effect.model_copy(update={"against": 3}), plan)
+    with pytest.raises(ConfigError, match="'safety' is no numeric column"):
+        effects.effect_table(points, effect.model_copy(update={"metric": "safety"}), plan)
+
+
+def test_a_sweep_runs_end_to_end(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(
+        TEXT.replace("figures: []", EFFECT.format(1).replace("figures: []", "figures: [frontier]"))
+    )
+    line, environment = command(str(tmp_path / "x.yaml"), "-o", str(tmp_path / "out"), "--workers", "2", "-q")
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Change of throughput_tok_s_gpu along arms.async.policy.lag, against arms.async.policy.lag 1" in done.stdout
+    assert {"cells/1/frontier.svg", "cells/4/frontier.png", "effect-1.svg"} <= set(contents(tmp_path / "out"))
+    summary = json.loads((tmp_path / "out" / "summary.json").read_bytes())
+    assert summary["axes"] == {"arms.async.policy.lag": [1, 2], "noise": ["none", "some"]}
+    assert [row["ratio"] for row in summary["effects"][0]["rows"]][::2] == [1.0, 1.0]
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_bytes())
+    assert manifest["computed"] == 24
+    again = subprocess.run([*line, "--resume", "--set", "sweep.axes.noise={x: {hardware.noise_cv: 0.2}}"],
+                           env=environment, capture_output=True, text=True, timeout=300, check=False)  # fmt: skip
+    assert again.returncode == 2
+    assert "holds a run of another configuration" in again.stderr
+
+
+# --- workers that are killed
+
+MANY = TEXT.replace("seeds: [0, 1]", f"seeds: {list(range(17))}")
+"""204 small points."""
+
+
+def killed(pid: int) -> psutil.Process:
+    """Kill one busy child of a process with SIGKILL and return it."""
+    workers = [child for child in psutil.Process(pid).children() if "spawn_main" in " ".join(child.cmdline())]
+    os.kill(workers[0].pid, signal.SIGKILL)
+    return workers[0]
+
+
+def test_a_sweep_whose_workers_are_killed_twice_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(MANY)
+    out = tmp_path / "killed"
+    line, environment = command(str(tmp_path / "x.yaml"), "-o", str(out), "--workers", "2")
+    process = subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    total, seen = 204, []
+    for least in (1, 60):
+        for _ in wait_until(lambda least=least: len(list((out / "points").glob("*.json"))) >= least):  # type: ignore[misc]
+            assert process.poll() is None, process.stderr and process.stderr.read()
+        victim = killed(process.pid)
+        seen.append(len(list((out / "points").glob("*.json"))))
+        for _ in wait_until(lambda victim=victim: not victim.is_running() or victim.status() == psutil.STATUS_ZOMBIE):  # type: ignore[misc]
+            pass
+        time.sleep(0.1)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    assert all(0 < finished < total for finished in seen), seen
+    run_command(str(tmp_path / "x.yaml"), "-o", str(tmp_path / "whole"), "--workers", "2")
+    assert contents(out) == contents(tmp_path / "whole")
+    assert len(pl.read_parquet(out / "points.parquet")) == 4 * 2 * 2 * 17
+
+
+def suicidal(experiment: Experiment, arm: str, load: float, seed: int) -> PointResult:
+    if (arm, load, seed) == ("async", 4.0, 1) and experiment.arms["async"].policy["lag"] == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return constant(experiment, arm, load, seed)
+
+
+def test_a_point_that_kills_its_worker_twice_is_recorded_and_the_others_are_computed(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, TEXT.replace("      some: {hardware.noise_cv: 0.1, workload.cohort: 50}\n", ""))
+    experiments, points = [cell.experiment for cell in plan.cells], points_of(plan)
+    sweep = run_points(experiments, points, tmp_path / "out", processes(2), run=suicidal)
+    (failure,) = sweep.failures
+    assert failure.point == "arm async, load 4, seed 1, arms.async.policy.lag 2, noise none"
+    assert "killed twice" in failure.message
+    assert len(sweep.table) == len(points) - 1
+    again = run_points(experiments, points, tmp_path / "out", processes(2), run=constant)
+    assert (again.failures, len(again.table)) == ((), len(points))
+
+
+# --- a cluster
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Any:
+    """A local Dask cluster of two worker processes; yields its address and the processes."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
+    run = [
+        sys.executable,
+        "-m",
+        "distributed.cli.dask_scheduler",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+        "--no-dashboard",
+    ]
+    run += ["--scheduler-file", str(tmp_path / "scheduler.json")]
+    started = [subprocess.Popen(run, env=environment, stderr=subprocess.DEVNULL)]
+    file = tmp_path / "scheduler.json"
+    for _ in wait_until(file.is_file):
+        pass
+    address = json.loads(file.read_text())["address"]
+    work = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard"]
+    work += ["--local-directory", str(tmp_path / "dask"), "--no-nanny"]
+    started += [subprocess.Popen(work, env=environment, stderr=subprocess.DEVNULL) for _ in range(2)]
+    yield address, started
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def test_a_cluster_gives_the_same_bytes_with_a_worker_killed(tmp_path: Path, scheduler: Any) -> None:
+    address, (_, first, _) = scheduler
+    (tmp_path / "x.yaml").write_text(MANY)
+    out = tmp_path / "cluster"
+    line, environment = command(str(tmp_path / "x.yaml"), "-o", str(out), "--cluster", address)
+    process = subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    for _ in wait_until(lambda: len(list((out / "points").glob("*.json"))) >= 10):
+        assert process.poll() is None, process.stderr and process.stderr.read()
+    first.kill()
+    assert first.wait() == -signal.SIGKILL
+    finished = len(list((out / "points").glob("*.json")))
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    assert 0 < finished < 204
+    run_command(str(tmp_path / "x.yaml"), "-o", str(tmp_path / "whole"), "--workers", "2")
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+def test_a_cluster_that_is_not_there_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.yaml").write_text(TEXT)
+    line, environment = command(str(tmp_path / "x.yaml"), "-o", str(tmp_path / "out"), "--cluster", "tcp://127.0.0.1:9")
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("error: --cluster tcp://127.0.0.1:9: no scheduler answers")
+    assert load_experiment(tmp_path / "x.yaml").sweep.load == [1, 4]
