@@ -25,8 +25,30 @@ from ..sim.metrics import Sla, point_metrics
 from ..sim.profile import FlatProfileWarning, Profile, load_profile
 from ..sim.requests import Requests
 from ..sim.scenario import Prefill, Scenario
-from ..traces import LengthTable, generate_trace, load_lengths, read_trace, scale_rate, window
-from .schema import Arm, DisaggregatedPrefill, Experiment, FixedLengths, Workload, expanded_arms
+from ..traces import (
+    Arrivals,
+    LengthTable,
+    flash_arrivals,
+    gamma_arrivals,
+    generate_trace,
+    load_lengths,
+    poisson_arrivals,
+    read_trace,
+    scale_rate,
+    wave_arrivals,
+    window,
+)
+from .schema import (
+    Arm,
+    DisaggregatedPrefill,
+    Experiment,
+    FixedLengths,
+    FlashArrivals,
+    GammaArrivals,
+    WaveArrivals,
+    Workload,
+    expanded_arms,
+)
 
 POOL = 8192
 """Requests generated for a closed loop, which starts over with new texts when they run out."""
@@ -108,7 +130,7 @@ def build_requests(workload: Workload, mix: dict[str, float] | None, load: float
 
 def _generated(workload: Workload, load: float, seed: int) -> pl.DataFrame:
     count = workload.requests or POOL
-    return generate_trace(count, load, _lengths(workload), seed, cv=_cv(workload))
+    return generate_trace(count, load, _lengths(workload), seed, arrivals=_arrivals(workload))
 
 
 def _lengths(workload: Workload) -> LengthTable:
@@ -117,8 +139,19 @@ def _lengths(workload: Workload) -> LengthTable:
     return load_lengths(workload.lengths or "azure-conversation")
 
 
-def _cv(workload: Workload) -> float:
-    return workload.arrivals.cv if workload.arrivals and workload.arrivals.kind == "gamma" else 1.0
+def _arrivals(workload: Workload) -> Arrivals:
+    """Return what makes the arrival times of generated requests."""
+    given = workload.arrivals
+    if isinstance(given, GammaArrivals) and given.cv != 1:
+        cv = given.cv
+        return lambda n, rate, rng: gamma_arrivals(n, rate, cv, rng)
+    if isinstance(given, FlashArrivals):
+        flash = given
+        return lambda n, rate, rng: flash_arrivals(n, rate, flash.peak, flash.start_s, flash.seconds, rng)
+    if isinstance(given, WaveArrivals):
+        waves = given
+        return lambda n, rate, rng: wave_arrivals(n, rate, waves.size, waves.share, rng)
+    return poisson_arrivals
 
 
 def _from_file(workload: Workload, load: float, seed: int) -> pl.DataFrame:
@@ -129,7 +162,7 @@ def _from_file(workload: Workload, load: float, seed: int) -> pl.DataFrame:
         return trace.select(pl.all().gather(order.tolist()))
     if workload.arrivals is None or workload.arrivals.kind == "trace":
         return scale_rate(trace, load)
-    times = generate_trace(len(trace), load, LengthTable.constant(1, 1), seed, cv=_cv(workload))
+    times = generate_trace(len(trace), load, LengthTable.constant(1, 1), seed, arrivals=_arrivals(workload))
     return trace.with_columns(times["arrival_s"])
 
 

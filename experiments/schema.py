@@ -67,6 +67,23 @@ class GammaArrivals(Section):
     cv: Positive
 
 
+class FlashArrivals(Section):
+    """A flash crowd: Poisson at the rate of `sweep.load`, and ``peak`` times that for ``seconds`` from ``start_s``."""
+
+    kind: Literal["flash"]
+    peak: Positive
+    start_s: NotNegative
+    seconds: Positive
+
+
+class WaveArrivals(Section):
+    """Waves of joins: ``share`` of the requests come ``size`` at a time, evenly spaced; the others are Poisson."""
+
+    kind: Literal["waves"]
+    size: Count
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+
 class Window(Section):
     """The part of a trace file that is used: seconds from its start, and at most ``limit`` requests of it."""
 
@@ -91,7 +108,12 @@ class Workload(Section):
         | None
     ) = None
     domains: Mix | None = None
-    arrivals: Annotated[TraceArrivals | PoissonArrivals | GammaArrivals, Field(discriminator="kind")] | None = None
+    arrivals: (
+        Annotated[
+            TraceArrivals | PoissonArrivals | GammaArrivals | FlashArrivals | WaveArrivals, Field(discriminator="kind")
+        ]
+        | None
+    ) = None
     window: Window | None = None
     requests: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     cohort: Annotated[int, Field(ge=2)] | None = None

@@ -1,8 +1,8 @@
 """Request traces: readers of public formats, synthetic generators, statistics, one canonical table."""
 
-from .arrivals import gamma_arrivals, poisson_arrivals
+from .arrivals import flash_arrivals, gamma_arrivals, poisson_arrivals, wave_arrivals
 from .formats import FORMATS, TraceFormat
-from .generate import draw_domains, generate_trace
+from .generate import Arrivals, draw_domains, generate_trace
 from .lengths import LENGTH_TABLES, LengthTable, load_lengths
 from .reader import read_trace, trace_format, write_trace
 from .statistics import rounded_statistics, trace_statistics
@@ -12,11 +12,13 @@ from .transform import rate, scale_rate, window
 __all__ = [
     "FORMATS",
     "LENGTH_TABLES",
+    "Arrivals",
     "LengthTable",
     "TraceError",
     "TraceFormat",
     "check_trace",
     "draw_domains",
+    "flash_arrivals",
     "gamma_arrivals",
     "generate_trace",
     "load_lengths",
@@ -27,6 +29,7 @@ __all__ = [
     "scale_rate",
     "trace_format",
     "trace_statistics",
+    "wave_arrivals",
     "window",
     "write_trace",
 ]

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import polars as pl
 
-from .arrivals import gamma_arrivals, poisson_arrivals
+from .arrivals import Floats, gamma_arrivals, poisson_arrivals
 from .lengths import LengthTable, load_lengths
 from .table import TraceError
+
+Arrivals = Callable[[int, float, np.random.Generator], Floats]
+"""From number, rate (requests a second) and random generator to ascending times (seconds)."""
 
 _TOLERANCE = 1e-9
 
@@ -33,6 +38,7 @@ def generate_trace(
     seed: int,
     cv: float = 1.0,
     domains: dict[str, float] | None = None,
+    arrivals: Arrivals | None = None,
 ) -> pl.DataFrame:
     """Generate a canonical trace.
 
@@ -44,6 +50,7 @@ def generate_trace(
             so that changing one leaves the others as they are.
         cv: coefficient of variation of the gaps between arrivals: 1 gives a Poisson process, others a Gamma one.
         domains: weights by domain, positive, summing to 1; None leaves the column out.
+        arrivals: makes the arrival times from number, rate and random generator; None takes ``cv``.
 
     Returns:
         The table; the first request arrives one gap after 0 s.
@@ -55,11 +62,11 @@ def generate_trace(
         raise TraceError(f"`seed` must be an integer >= 0, got {seed}")
     arrival_rng, length_rng, domain_rng = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3))
     table = load_lengths(lengths) if isinstance(lengths, str) else lengths
-    arrivals = poisson_arrivals(n, rate, arrival_rng) if cv == 1 else gamma_arrivals(n, rate, cv, arrival_rng)
+    make = arrivals or (poisson_arrivals if cv == 1 else partial(_gamma, cv=cv))
     prompt, output = table.sample(n, length_rng)
     columns = {
         "request_id": np.arange(n, dtype=np.int64),
-        "arrival_s": arrivals,
+        "arrival_s": make(n, rate, arrival_rng),
         "prompt_tokens": prompt,
         "output_tokens": output,
     }
@@ -67,6 +74,10 @@ def generate_trace(
     if domains is None:
         return trace
     return trace.with_columns(pl.Series("domain", draw_domains(n, domains, domain_rng), pl.String))
+
+
+def _gamma(n: int, rate: float, rng: np.random.Generator, cv: float) -> Floats:
+    return gamma_arrivals(n, rate, cv, rng)
 
 
 def _check_mix(mix: dict[str, float]) -> None:

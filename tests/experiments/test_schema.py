@@ -135,6 +135,11 @@ def test_whole_loads_are_written_as_such(tmp_path: Path) -> None:
             "extra: 1\nsweep:",
             "x.yaml:11: extra: unknown key; choose from workload, hardware, prefill, drafts",
         ),
+        (
+            "mode: closed",
+            "mode: open\n  arrivals: {kind: waves, size: 8, share: 2}",
+            "x.yaml:3: workload.arrivals.share: must be at most 1, got 2",
+        ),
         ("mode: closed", "mode: opn", "x.yaml:2: workload.mode: must be one of closed, open; got 'opn'"),
         ("lag: 2", "lagg: 2", "x.yaml:10: arms.async.policy.lagg: unknown key; did you mean 'lag'?"),
         ("lag: 2", "lag: 0", "x.yaml:10: arms.async.policy.lag: .*at least 1, got 0"),

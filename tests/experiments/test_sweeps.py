@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import psutil
 import pytest
@@ -21,7 +22,7 @@ from specsched.experiments.cells import load_plan
 from specsched.experiments.errors import ConfigError
 from specsched.experiments.executors import processes
 from specsched.experiments.identity import identity
-from specsched.experiments.points import PointResult
+from specsched.experiments.points import PointResult, build_scenario
 from specsched.experiments.resolve import load_experiment, repeated
 from specsched.experiments.runner import missing, run_points, sweep_points
 from specsched.experiments.schema import Experiment
@@ -367,3 +368,14 @@ def test_a_cluster_that_is_not_there_is_one_clear_error(tmp_path: Path, monkeypa
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("error: --cluster tcp://127.0.0.1:9: no scheduler answers")
     assert load_experiment(tmp_path / "x.yaml").sweep.load == [1, 4]
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "simultaneous"), [("{kind: flash, peak: 8, start_s: 2, seconds: 3}", 1), ("{kind: waves, size: 9}", 9)]
+)
+def test_bursts_reach_the_simulator(tmp_path: Path, arrivals: str, simultaneous: int) -> None:
+    text = TEXT.replace("cohort: 40", f"mode: open, requests: 90, arrivals: {arrivals}").replace("some:", "#")
+    plan = plan_of(tmp_path, text)
+    times = build_scenario(plan.cells[0].experiment, "async", 4.0, 0).requests.arrival_s
+    _, counts = np.unique(times, return_counts=True)
+    assert counts.max() == simultaneous

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +19,13 @@ from specsched.traces import (
     TraceError,
     check_trace,
     draw_domains,
+    flash_arrivals,
     gamma_arrivals,
     generate_trace,
     load_lengths,
     poisson_arrivals,
     read_trace,
+    wave_arrivals,
 )
 
 N = 200_000
@@ -53,6 +56,51 @@ def test_poisson_gaps_are_exponential_and_counts_are_poisson() -> None:
     counts = np.bincount(times.astype(int))[:-1]
     dispersion = counts.var(ddof=1) / counts.mean()
     assert abs(dispersion - 1) < 4 * math.sqrt(2 / (counts.size - 1))
+
+
+def test_a_flash_crowd_is_poisson_with_another_rate_inside() -> None:
+    """5 requests a second for 1,000 s, 20 a second for 500 s, then 5 again: three Poisson processes."""
+    times = flash_arrivals(30_000, 5.0, 4.0, 1000.0, 500.0, rng(4))
+    assert (np.diff(times) >= 0).all()
+    parts = [times[times < 1000], times[(times >= 1000) & (times < 1500)], times[(times >= 1500) & (times < 4500)]]
+    for part, expected in zip(parts, (5000, 10_000, 15_000), strict=True):
+        assert abs(len(part) - expected) < 4 * math.sqrt(expected)
+    for part, start, length in zip(parts, (0, 1000, 1500), (1000, 500, 3000), strict=True):
+        # Given their number, the times of a Poisson process are uniform.
+        assert stats.kstest(part, stats.uniform(start, length).cdf).pvalue > 0.001
+
+
+def test_a_flash_may_begin_at_once_or_never_be_reached() -> None:
+    early = flash_arrivals(1000, 1.0, 10.0, 0.0, 50.0, rng(5))
+    assert abs((early < 50).sum() - 500) < 4 * math.sqrt(500)
+    late = flash_arrivals(100, 1.0, 10.0, 1e6, 50.0, rng(5))
+    assert late.tolist() == pytest.approx(np.cumsum(rng(5).exponential(1.0, 100)).tolist())
+
+
+def test_waves_come_evenly_over_a_background() -> None:
+    times = wave_arrivals(4000, 8.0, 32, 0.5, rng(6))
+    values, counts = np.unique(times, return_counts=True)
+    waves = values[counts >= 32]
+    assert np.diff(waves).tolist() == pytest.approx([8.0] * (len(waves) - 1))
+    assert set(counts[counts >= 32]) == {32}
+    background = (counts < 32).sum()
+    assert abs(background - 2000) < 4 * math.sqrt(2000)
+    alone = wave_arrivals(100, 10.0, 40, 1.0, rng(7))
+    assert alone.tolist() == [4.0] * 40 + [8.0] * 40 + [12.0] * 20
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: flash_arrivals(5, 1.0, 0.0, 1.0, 1.0, rng()), "`peak` must be positive and finite, got 0.0"),
+        (lambda: flash_arrivals(5, 1.0, 2.0, -1.0, 1.0, rng()), "`start_s` must be at least 0 and finite, got -1.0"),
+        (lambda: wave_arrivals(5, 1.0, 0, 0.5, rng()), "`size` must be at least 1 request, got 0"),
+        (lambda: wave_arrivals(5, 1.0, 3, 1.5, rng()), "`share` must be above 0 and at most 1, got 1.5"),
+    ],
+)
+def test_arrivals_out_of_range_are_named(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(TraceError, match=message):
+        make()
 
 
 def test_very_bursty_arrivals_tie_but_never_go_back() -> None:
