@@ -14,6 +14,10 @@ from .problems import annotations_at, known_keys
 from .yaml_loader import Document, KeyPath, parse_value
 
 
+_NAMED_BY_PATHS = (("sweep", "axes"), ("tune", "space"))
+"""Sections whose keys are key paths themselves."""
+
+
 def override(document: Document, settings: Sequence[str]) -> Document:
     """Return a copy of ``document`` in which each ``a.b=value`` of ``settings`` holds; values are YAML 1.2.
 
@@ -37,9 +41,9 @@ def override(document: Document, settings: Sequence[str]) -> Document:
 
 
 def _key_path(dotted: str) -> KeyPath:
-    """Return the keys of a dotted path; what follows ``sweep.axes`` is the name of one axis, dots and all."""
+    """Return the keys of a dotted path; what follows a section of key paths is one name, dots and all."""
     parts = dotted.split(".")
-    return (*parts[:2], ".".join(parts[2:])) if parts[:2] == ["sweep", "axes"] and len(parts) > 2 else tuple(parts)
+    return (*parts[:2], ".".join(parts[2:])) if tuple(parts[:2]) in _NAMED_BY_PATHS and len(parts) > 2 else tuple(parts)
 
 
 def check_path(path: KeyPath, value: Any, data: Mapping[str, Any], origin: str) -> None:
@@ -48,7 +52,7 @@ def check_path(path: KeyPath, value: Any, data: Mapping[str, Any], origin: str) 
     Raises:
         ConfigError: naming ``origin`` and the nearest path there is.
     """
-    if not _adds_an_arm(path, value) and path[:2] != ("sweep", "axes"):
+    if not _adds_an_arm(path, value) and path[:2] not in _NAMED_BY_PATHS:
         _check(path, data, origin)
 
 

@@ -6,11 +6,9 @@ is an error, and no value is clamped.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     Tag,
@@ -18,23 +16,14 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-Probability = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
+from .section import Count, NotNegative, Positive, Probability, Section, Seed, misfit, without_repeats
+from .tune_schema import Tune
+
 Mix = Annotated[dict[str, Positive], Field(min_length=1)]
 Figure = Literal["frontier", "load", "threshold"]
 Records = Literal["steps", "requests", "rows"]
 Lookup = Literal["ceil", "linear", "floor"]
-T = TypeVar("T", str, int, float)
-
-
-class Section(BaseModel):
-    """A mapping of the file: unknown keys refused, nothing converted, never changed after reading."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class FixedLengths(Section):
@@ -94,7 +83,7 @@ class Window(Section):
     @model_validator(mode="after")
     def _ordered(self) -> Window:
         if self.end_s is not None and self.end_s <= (self.start_s or 0.0):
-            raise _misfit("end_s", f"must be greater than start_s {self.start_s or 0.0:g}, got {self.end_s:g}")
+            raise misfit("end_s", f"must be greater than start_s {self.start_s or 0.0:g}, got {self.end_s:g}")
         return self
 
 
@@ -122,13 +111,13 @@ class Workload(Section):
     @model_validator(mode="after")
     def _fits_the_mode(self) -> Workload:
         if self.mode == "closed" and self.arrivals is not None:
-            raise _misfit("arrivals", "a closed loop admits a request when another ends; remove it or use `mode: open`")
+            raise misfit("arrivals", "a closed loop admits a request when another ends; remove it or use `mode: open`")
         if self.mode == "closed" and self.requests is not None:
-            raise _misfit("requests", "a closed loop runs until its `cohort` has ended; set `cohort` instead")
+            raise misfit("requests", "a closed loop runs until its `cohort` has ended; set `cohort` instead")
         if self.arrivals is not None and self.arrivals.kind == "trace" and self.path is None:
-            raise _misfit("arrivals", "kind trace needs `workload.path`, a trace file; or use kind poisson or gamma")
+            raise misfit("arrivals", "kind trace needs `workload.path`, a trace file; or use kind poisson or gamma")
         if self.window is not None and self.path is None:
-            raise _misfit("window", "cuts a trace file, so it needs `workload.path`; use `requests` without one")
+            raise misfit("window", "cuts a trace file, so it needs `workload.path`; use `requests` without one")
         return self
 
 
@@ -196,7 +185,7 @@ class DraftCost(Section):
     @model_validator(mode="after")
     def _ordered(self) -> DraftCost:
         if self.band is not None and not self.band[0] <= self.scale <= self.band[1]:
-            raise _misfit("band", f"must be [low, high] around the scale {self.scale:g}, got {self.band}")
+            raise misfit("band", f"must be [low, high] around the scale {self.scale:g}, got {self.band}")
         return self
 
 
@@ -242,7 +231,7 @@ class Sweep(Section):
     @field_validator("load")
     @classmethod
     def _distinct(cls, load: list[float]) -> list[float]:
-        return _without_repeats(load)
+        return without_repeats(load)
 
     @field_serializer("load")
     def _whole_loads_as_such(self, load: list[float]) -> list[int | float]:
@@ -259,7 +248,7 @@ class Sla(Section):
     @field_validator("anchors")
     @classmethod
     def _distinct(cls, anchors: list[float] | None) -> list[float] | None:
-        return anchors if anchors is None else _without_repeats(anchors)
+        return anchors if anchors is None else without_repeats(anchors)
 
 
 class AgainstArm(Section):
@@ -301,7 +290,7 @@ class Output(Section):
     @field_validator("records", "figures")
     @classmethod
     def _distinct(cls, names: list[str]) -> list[str]:
-        return _without_repeats(names)
+        return without_repeats(names)
 
 
 class Experiment(Section):
@@ -315,27 +304,24 @@ class Experiment(Section):
     drafts: Drafts
     arms: Annotated[dict[Annotated[str, Field(pattern=ARM_NAME, max_length=60)], Arm], Field(min_length=1)]
     sweep: Sweep
-    seeds: Annotated[list[Annotated[int, Field(ge=0, le=2**63 - 1)]], Field(min_length=1)] = Field(
-        default=[0, 1, 2, 3, 4]
-    )
+    seeds: Annotated[list[Seed], Field(min_length=1)] = Field(default=[0, 1, 2, 3, 4])
     sla: Sla = Field(default_factory=Sla)
     output: Output = Field(default_factory=Output)
+    tune: Tune | None = Field(default=None, exclude=True)  # no result of a run depends on it
 
     @field_validator("seeds")
     @classmethod
     def _distinct(cls, seeds: list[int]) -> list[int]:
-        return _without_repeats(seeds)
+        return without_repeats(seeds)
 
     @model_validator(mode="after")
     def _loads_fit_the_mode(self) -> Experiment:
         for index, load in enumerate(self.sweep.load):
             if self.workload.mode == "closed" and not load.is_integer():
-                raise _misfit(
-                    f"sweep.load.{index}", f"a closed loop has a whole number of running requests, got {load}"
-                )
+                raise misfit(f"sweep.load.{index}", f"a closed loop has a whole number of running requests, got {load}")
             if self.workload.mode == "closed" and load > self.hardware.max_num_seqs:
                 limit = f"must not exceed hardware.max_num_seqs {self.hardware.max_num_seqs}"
-                raise _misfit(f"sweep.load.{index}", f"{limit} in a closed loop, got {load:g}")
+                raise misfit(f"sweep.load.{index}", f"{limit} in a closed loop, got {load:g}")
         return self
 
     @model_validator(mode="after")
@@ -345,15 +331,15 @@ class Experiment(Section):
             for key in ("along", "lines", "panels"):
                 named = getattr(effect, key)
                 if named is not None and named not in known:
-                    raise _misfit(f"output.effects.{index}.{key}", f"must be one of {', '.join(known)}; got {named!r}")
+                    raise misfit(f"output.effects.{index}.{key}", f"must be one of {', '.join(known)}; got {named!r}")
             arms = [*(effect.arms or ()), *([effect.against.arm] if isinstance(effect.against, AgainstArm) else ())]
             for arm in arms:
                 if arm not in expanded_arms(self):
                     place = f"output.effects.{index}"
-                    raise _misfit(place, f"no arm is called {arm!r}; there are {', '.join(expanded_arms(self))}")
+                    raise misfit(place, f"no arm is called {arm!r}; there are {', '.join(expanded_arms(self))}")
             chosen = [effect.along, *filter(None, (effect.lines, effect.panels))]
             if len(set(chosen)) < len(chosen):
-                raise _misfit(f"output.effects.{index}", "`along`, `lines` and `panels` must differ")
+                raise misfit(f"output.effects.{index}", "`along`, `lines` and `panels` must differ")
         return self
 
     @model_validator(mode="after")
@@ -361,7 +347,7 @@ class Experiment(Section):
         for name in self.arms:
             for other in band_names(name) if _band(self.arms[name]) else ():
                 if other in self.arms:
-                    raise _misfit(f"arms.{other}", f"the draft cost band of `{name}` makes an arm of this name")
+                    raise misfit(f"arms.{other}", f"the draft cost band of `{name}` makes an arm of this name")
         return self
 
 
@@ -382,16 +368,3 @@ def expanded_arms(experiment: Experiment) -> dict[str, Arm]:
 
 def _band(arm: Arm) -> list[float]:
     return (arm.draft_cost.band if arm.draft_cost else None) or []
-
-
-def _without_repeats(values: list[T]) -> list[T]:
-    for index, value in enumerate(values):
-        if value in values[:index]:
-            shown = value if isinstance(value, str) else f"{value:g}"
-            raise _misfit(str(index), f"{shown} appears twice; keep one")
-    return values
-
-
-def _misfit(key: str, message: str) -> PydanticCustomError:
-    """Return the error of a key that does not fit its neighbours; ``key`` is relative to the validated value."""
-    return PydanticCustomError("misfit", "{message}", {"key": key, "message": message})
