@@ -28,7 +28,7 @@ def print_summary(summary: Summary, console: Console) -> None:
     _print_anchors(summary, console)
     for name, title in REFERENCES.items():
         _print_speedups(summary["speedup"][name], title, console)
-    say(_run_notes(summary), console)
+    say(run_notes(summary), console)
 
 
 def say(notes: Iterable[str], console: Console) -> None:
@@ -48,7 +48,7 @@ def _print_anchors(summary: Summary, console: Console) -> None:
         console.print("Throughput, tok/s/GPU, at an interactivity of at least so many tok/s/user", style="bold")
     for i, part in enumerate(_that_fit(columns, console.width - _width(arms))):
         console.print(*([""] if i else []), table([arms, *part]), sep="\n")
-    say(_anchor_notes(summary), console)
+    say(anchor_notes(summary), console)
     console.print()
 
 
@@ -90,7 +90,8 @@ def anchor_cell(at: Summary, plus_minus: str) -> str:
     return f">= {text} @{number(at['highest_load'])}" if at["status"] == "at_least" else text
 
 
-def _anchor_notes(summary: Summary) -> Iterator[str]:
+def anchor_notes(summary: Summary) -> Iterator[str]:
+    """Yield what the marks in a table of throughput at the anchors mean, as far as they occur."""
     if not summary["anchors"]:
         yield "No interactivity anchors: set sla.anchors to compare arms at them."
         return
@@ -111,12 +112,13 @@ def _print_speedups(speedup: Summary | None, title: str, console: Console) -> No
         console.print(f"No speed-up over {title}: the run has no such arm.\n", highlight=False)
         return
     console.print(f"Speed-up per user at matched throughput, over {title}", style="bold", highlight=False)
-    console.print(table(_speedup_columns(speedup["arms"])))
-    say(_speedup_notes(speedup), console)
+    console.print(table(speedup_columns(speedup["arms"])))
+    say(speedup_notes(speedup), console)
     console.print()
 
 
-def _speedup_notes(speedup: Summary) -> Iterator[str]:
+def speedup_notes(speedup: Summary) -> Iterator[str]:
+    """Yield what the columns of a table of speed-ups mean."""
     names = speedup["reference"]
     best = ", the fastest of them at each throughput" if len(names) > 1 else ""
     yield f"Over {', '.join(names)}{best}."
@@ -126,7 +128,8 @@ def _speedup_notes(speedup: Summary) -> Iterator[str]:
         yield f"cost band: the mean if the draft cost of {names[0]} is at either end of its band."
 
 
-def _speedup_columns(arms: Sequence[Summary]) -> list[Column]:
+def speedup_columns(arms: Sequence[Summary]) -> list[Column]:
+    """Return the speed-ups of arms over one reference as columns of a table."""
     columns = [
         ("arm", [arm["label"] for arm in arms]),
         ("mean", [_ratio(arm["geometric_mean"]) for arm in arms]),
@@ -140,7 +143,8 @@ def _speedup_columns(arms: Sequence[Summary]) -> list[Column]:
     return columns
 
 
-def _run_notes(summary: Summary) -> Iterator[str]:
+def run_notes(summary: Summary) -> Iterator[str]:
+    """Yield what a run's intervals rest on, and what was left out."""
     seeds = len(summary["seeds"])
     if seeds >= LEAST_SEEDS:
         yield f"Intervals: 95 %, Student t over {seeds} seeds."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
@@ -10,6 +11,8 @@ from .terminal import anchor_cell, number, say, table
 
 Summary = dict[str, Any]
 Column = tuple[str, list[str]]
+
+ARMS_TITLE = "Throughput, tok/s/GPU, at each combination's interactivity anchors (tok/s/user)"
 
 MOST_ROWS = 48
 """Rows of a table on a terminal; ``summary.json`` has all."""
@@ -26,11 +29,21 @@ def print_cells(summary: Summary, console: Console) -> None:
 
 
 def _print_effect(effect: Summary, console: Console) -> None:
+    console.print(effect_title(effect), style="bold", highlight=False)
+    _print_rows(effect_columns(effect), console)
+    say(effect_notes(effect), console)
+    console.print()
+
+
+def effect_title(effect: Summary) -> str:
+    """Return what an effect compares."""
     against = effect["against"]
     other = f"arm {against['arm']}" if isinstance(against, dict) else f"{effect['along']} {against}"
-    console.print(
-        f"Change of {effect['metric']} along {effect['along']}, against {other}", style="bold", highlight=False
-    )
+    return f"Change of {effect['metric']} along {effect['along']}, against {other}"
+
+
+def effect_columns(effect: Summary) -> list[Column]:
+    """Return an effect as columns of a table, those that name its rows first."""
     rows = effect["rows"]
     columns: list[Column] = [
         (effect[name], [str(row[key]) for row in rows])
@@ -39,23 +52,30 @@ def _print_effect(effect: Summary, console: Console) -> None:
     ]
     columns.append(("change", [_change(row["ratio"]) for row in rows]))
     columns.append(("95 %", [_between(row) for row in rows]))
-    _print_rows(columns, console)
+    return columns
+
+
+def effect_notes(effect: Summary) -> Iterator[str]:
+    """Yield what an effect is averaged over, and what was left out."""
     if effect["averaged_over"]:
-        say([f"Geometric mean over {', '.join(effect['averaged_over'])}, paired by seed."], console)
-    lost = sum(row["left_out"] for row in rows)
+        yield f"Geometric mean over {', '.join(effect['averaged_over'])}, paired by seed."
+    lost = sum(row["left_out"] for row in effect["rows"])
     if lost:
-        say([f"{lost} pairs are left out: a point is missing, or its metric is not positive."], console)
-    console.print()
+        yield f"{lost} pairs are left out: a point is missing, or its metric is not positive."
 
 
 def _print_arms(summary: Summary, console: Console) -> None:
+    console.print(ARMS_TITLE, style="bold")
+    _print_rows(arm_columns(summary, " ±" if console.encoding.startswith("utf") else " +-"), console)
+
+
+def arm_columns(summary: Summary, plus_minus: str) -> list[Column]:
+    """Return the arms of every combination with their throughput at the anchors as columns of a table."""
     names = list(summary["axes"])
     rows = [(cell, arm) for cell in summary["cells"] for arm in cell["arms"]]
     columns: list[Column] = [(name, [str(cell["values"][name]) for cell, _ in rows]) for name in names]
     columns.append(("arm", [arm["label"] for _, arm in rows]))
-    plus_minus = " ±" if console.encoding.startswith("utf") else " +-"
     most = max((len(cell["anchors"]) for cell, _ in rows), default=0)
-    console.print("Throughput, tok/s/GPU, at each combination's interactivity anchors (tok/s/user)", style="bold")
     for i in range(most):
         shown = [
             f"@{number(cell['anchors'][i])} " + anchor_cell(arm["at_anchor"][i], plus_minus)
@@ -64,7 +84,7 @@ def _print_arms(summary: Summary, console: Console) -> None:
             for cell, arm in rows
         ]
         columns.append((f"anchor {i + 1}", shown))
-    _print_rows(columns, console)
+    return columns
 
 
 def _print_rows(columns: list[Column], console: Console) -> None:
