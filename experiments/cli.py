@@ -68,6 +68,26 @@ def run(
 
 
 @app.command(context_settings=_UNREAD, add_help_option=False)
+def report(context: typer.Context) -> None:
+    """Write one HTML page about finished runs."""
+    from . import cli_report
+
+    alone = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+    alone.command()(cli_report.report)
+    alone(args=context.args, prog_name="specsched report")
+
+
+@app.command(context_settings=_UNREAD, add_help_option=False)
+def tune(context: typer.Context) -> None:
+    """Search the parameters of an arm and compare the best with the default on held-out seeds (extra `tune`)."""
+    from . import cli_tune
+
+    alone = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+    alone.command()(cli_tune.tune)
+    alone(args=context.args, prog_name="specsched tune")
+
+
+@app.command(context_settings=_UNREAD, add_help_option=False)
 def traces(context: typer.Context) -> None:
     """Look at request traces and generate synthetic ones."""
     from . import cli_traces

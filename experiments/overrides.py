@@ -13,7 +13,6 @@ from .errors import ConfigError
 from .problems import annotations_at, known_keys
 from .yaml_loader import Document, KeyPath, parse_value
 
-
 _NAMED_BY_PATHS = (("sweep", "axes"), ("tune", "space"))
 """Sections whose keys are key paths themselves."""
 

@@ -14,16 +14,16 @@ PLAIN_EVERY_S = 10.0
 
 
 @contextmanager
-def show_progress(total: int, quiet: bool, console: Console) -> Iterator[Callable[[], None]]:
+def show_progress(total: int, quiet: bool, console: Console, what: str = "points") -> Iterator[Callable[[], None]]:
     """Yield what to call after each of ``total`` points; shows a bar on a terminal, else a line now and then."""
     if quiet or total == 0:
         yield lambda: None
     elif console.is_terminal:
         with _bar(console) as bar:
-            task = bar.add_task("points", total=total)
+            task = bar.add_task(what, total=total)
             yield lambda: bar.advance(task)
     else:
-        yield _Lines(total, console).advance
+        yield _Lines(total, console, what).advance
 
 
 @contextmanager
@@ -45,8 +45,9 @@ def _bar(console: Console) -> Progress:
 class _Lines:
     """Plain lines, rarely."""
 
-    def __init__(self, total: int, console: Console) -> None:
+    def __init__(self, total: int, console: Console, what: str) -> None:
         self._total = total
+        self._what = what
         self._console = console
         self._done = 0
         self._start = self._last = time.monotonic()
@@ -58,4 +59,4 @@ class _Lines:
             return
         self._last = now
         left = (now - self._start) / self._done * (self._total - self._done)
-        self._console.print(f"{self._done} of {self._total} points, about {left:.0f} s left", highlight=False)
+        self._console.print(f"{self._done} of {self._total} {self._what}, about {left:.0f} s left", highlight=False)

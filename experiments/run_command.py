@@ -60,7 +60,7 @@ def run_experiment(
     _check(plan, identities)
     facts: dict[str, Any] = {"config": config, "settings": list(settings), "started": now()}
     with ExitStack() as stack:
-        site = stack.enter_context(cluster(scheduler)) if scheduler else processes(workers or _processors())
+        site = stack.enter_context(cluster(scheduler)) if scheduler else processes(workers or processors())
         facts["workers"] = site.workers
         write_run(folder, plan, whole, status="running", **facts)
         sweep = _compute(plan, identities, whole, folder, facts, quiet, site)
@@ -109,7 +109,7 @@ def _compute(
     todo = missing(points, folder, records)
     began, status = time.monotonic(), "failed"
     try:
-        with _stop_on_signals(), show_progress(len(todo), quiet, Console(stderr=True)) as advance:
+        with stop_on_signals(), show_progress(len(todo), quiet, Console(stderr=True)) as advance:
             sweep = run_points([cell.experiment for cell in plan.cells], points, folder, site, advance)
         store.write_parquet(folder / "points.parquet", sweep.table)
         status = "complete" if not sweep.failures else "incomplete"
@@ -145,13 +145,13 @@ def _report(points: pl.DataFrame, plan: Plan, folder: Path) -> None:
         console.print(f"figure: {file}", markup=False, highlight=False)
 
 
-def _processors() -> int:
+def processors() -> int:
     """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
-def _stop_on_signals() -> Iterator[None]:
+def stop_on_signals() -> Iterator[None]:
     """Stop cleanly on SIGINT, even where a shell started the command in the background, and on SIGTERM."""
     if threading.current_thread() is not threading.main_thread():
         yield  # Python delivers signals to the main thread alone

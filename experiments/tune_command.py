@@ -1,0 +1,286 @@
+"""What ``specsched tune`` does: read, check, search, judge on held-out seeds, write, draw."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from rich.console import Console
+
+from . import store, tune_figures, tune_study
+from .executors import Site, cluster, processes
+from .identity import digest, identity, versions
+from .manifest import git_state, now, open_folder
+from .points import check_points
+from .progress import show_progress
+from .resolve import find_config
+from .run_command import Interrupted, processors, stop_on_signals
+from .schema import Experiment
+from .tune_measure import Measured, measure
+from .tune_points import Evaluator, kept_open
+from .tune_schema import Objective, Tune
+from .tune_space import Candidate, Space, load_space
+from .tune_terminal import print_study
+from .tune_verdict import seeds_table, verdict
+from .working_directory import make_working_directory_importable
+from .yaml_loader import dump
+
+Summary = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a study came to.
+
+    Attributes:
+        trials: as `trials_table` gives it.
+        front: the chosen candidates, the best in the first objective first; one of them if there is one objective.
+        measured: the default and the front on the testing seeds, by name; without those that could not be computed.
+        weights: importance of each parameter.
+    """
+
+    trials: pl.DataFrame
+    front: tuple[Candidate, ...]
+    measured: dict[str, Measured]
+    weights: dict[str, float] | None
+
+
+def run_tuning(
+    config: str,
+    settings: Sequence[str] = (),
+    output: Path | None = None,
+    workers: int | None = None,
+    trials: int | None = None,
+    resume: bool = False,
+    quiet: bool = False,
+    scheduler: str | None = None,
+) -> Path:
+    """Run a study into a folder and print what it found; returns the folder. Arguments as the command's.
+
+    Raises:
+        ConfigError, TraceError, PolicyError, ProfileError, DraftError, SimulationError: before anything is computed.
+        PointError: if a point fails; told trials stay.
+        Interrupted: on SIGINT or SIGTERM; told trials and finished points stay.
+    """
+    tune_study.require_optuna()
+    make_working_directory_importable()
+    file = find_config(config)
+    space = load_space(file, settings, trials)
+    folder = output or Path("runs") / f"tune-{file.stem}"
+    whole = study_identity(space)
+    open_folder(folder, whole, resume)
+    _check(space)
+    folder.mkdir(parents=True, exist_ok=True)
+    study = tune_study.open_study(folder, space, digest(whole))
+    facts: dict[str, Any] = {"config": config, "settings": list(settings), "started": now()}
+    with ExitStack() as stack:
+        site = stack.enter_context(cluster(scheduler)) if scheduler else processes(workers or processors())
+        facts["workers"] = site.workers
+        _write_run(folder, space, whole, status="running", **facts)
+        found = _compute(study, space, whole, facts, quiet, site)
+    _report(found, space, folder)
+    return folder
+
+
+def study_identity(space: Space) -> dict[str, Any]:
+    """Return what the trials of a study depend on: all of its configuration but how many there are, and the code."""
+    base = identity(space.base)
+    searched = space.tune.model_dump(exclude={"trials"})
+    return {"config": {**base["config"], "tune": searched}, "code": {**base["code"], "optuna": _optuna_version()}}
+
+
+def _optuna_version() -> str:
+    import optuna
+
+    return str(optuna.__version__)
+
+
+def _check(space: Space) -> None:
+    """Build the default's arm without running it, and print warnings."""
+    errors = Console(stderr=True, soft_wrap=True)
+    for warning in check_points(space.base, [space.tune.arm]):
+        errors.print(f"warning: {warning}", markup=False, highlight=False)
+
+
+def _compute(
+    study: tune_study.Study, space: Space, whole: Mapping[str, Any], facts: dict[str, Any], quiet: bool, site: Site
+) -> Found:
+    """Search and judge; says in the manifest how it went."""
+    tune, folder = space.tune, study.folder
+    began, status = time.monotonic(), "failed"
+    try:
+        with stop_on_signals(), kept_open(site) as kept:
+            evaluator = Evaluator(folder, tune.arm, kept)
+            left = tune.trials - study.finished_batches(tune) * tune.batch
+            with show_progress(max(left, 0), quiet, Console(stderr=True), "trials") as advance:
+                tune_study.search(study, space, measuring(evaluator, tune), advance)
+            found = _judge(study, space, evaluator, quiet)
+        status = "complete"
+    except KeyboardInterrupt:
+        status = "interrupted"
+        done = study.finished_batches(tune) * tune.batch
+        raise Interrupted(
+            f"stopped with {done} of {tune.trials} trials finished; to go on, repeat the command with -o {folder} "
+            "--resume"
+        ) from None
+    finally:
+        seconds = round(time.monotonic() - began, 3)
+        _write_run(folder, space, whole, **facts | {"status": status, "ended": now(), "wall_seconds": seconds})
+    return found
+
+
+def measuring(evaluator: Evaluator, tune: Tune) -> tune_study.Evaluate:
+    """Return what measures candidates on seeds with an evaluator."""
+
+    def evaluate(candidates: Sequence[Candidate], seeds: Sequence[int]) -> list[Measured | None]:
+        tables = evaluator.tables(candidates, seeds)
+        pairs = zip(candidates, tables, strict=True)
+        return [None if table is None else measure(table, tune, each.margin) for each, table in pairs]
+
+    return evaluate
+
+
+def _judge(study: tune_study.Study, space: Space, evaluator: Evaluator, quiet: bool) -> Found:
+    """Choose on the tuning seeds and compare with the default on the testing seeds."""
+    tune = space.tune
+    trials = tune_study.trials_table(study, space)
+    parameters = {trial.number: trial.params for trial in study.trials.get_trials(deepcopy=False)}
+    front = tuple(space.candidate(number, parameters[number]) for number in front_of(trials, tune.objectives))
+    judged = {"default": space.default_candidate(), **{f"trial {each.number}": each for each in front}}
+    points = sum(len(each.experiment.sweep.load) for each in judged.values()) * len(tune.seeds.testing)
+    with show_progress(points, quiet, Console(stderr=True), "testing points") as advance:
+        tables = evaluator.tables(list(judged.values()), tune.seeds.testing, advance)
+    measured = {
+        name: measure(table, tune, each.margin)
+        for (name, each), table in zip(judged.items(), tables, strict=True)
+        if table is not None
+    }
+    return Found(trials, front, measured, tune_study.importance(study, trials, tune))
+
+
+def front_of(trials: pl.DataFrame, objectives: Sequence[Objective]) -> list[int]:
+    """Return the trials that keep every constraint and that no other beats, the best in the first objective first.
+
+    With one objective that is the best trial; of equal ones the first counts.
+    """
+    fine = trials.filter(pl.col("feasible").fill_null(value=False)).sort("trial")
+    signed = [
+        (number, tuple(value if each.maximize else -value for each, value in zip(objectives, values, strict=True)))
+        for number, *values in fine.select("trial", *(each.name for each in objectives)).rows()
+    ]
+    distinct = {values: number for number, values in reversed(signed)}
+    front = [(values, number) for values, number in distinct.items() if not any(_beats(a, values) for a in distinct)]
+    return [number for values, number in sorted(front, key=lambda each: (*(-value for value in each[0]), each[1]))]
+
+
+def _beats(values: tuple[float, ...], others: tuple[float, ...]) -> bool:
+    return values != others and all(mine >= other for mine, other in zip(values, others, strict=True))
+
+
+def _report(found: Found, space: Space, folder: Path) -> None:
+    """Write tables, scenarios, the summary and figures, and print what was found."""
+    store.write_parquet(folder / "trials.parquet", found.trials)
+    store.write_parquet(folder / "testing.parquet", seeds_table(found.measured))
+    summary = summarize(found, space)
+    store.write_whole(folder / "summary.json", (json.dumps(summary, indent=1, allow_nan=False) + "\n").encode())
+    for each in found.front:
+        _write_scenario(folder / "front" / f"trial-{each.number}.yaml", each, space)
+    if found.front:
+        _write_scenario(folder / "best.yaml", found.front[0], space)
+    chosen = [each.number for each in found.front]
+    drawn = tune_figures.draw_study(found.trials, space.tune, found.weights, chosen, folder)
+    console = Console(soft_wrap=True)
+    print_study(summary, console)
+    files = [folder / "best.yaml"] if found.front else []
+    for label, file in [*(("scenario", file) for file in files), *(("figure", file) for file in drawn)]:
+        console.print(f"{label}: {file}", markup=False, highlight=False)
+
+
+def summarize(found: Found, space: Space) -> Summary:
+    """Return ``summary.json``."""
+    tune, trials = space.tune, found.trials
+    front = [_chosen(each, found, tune) for each in found.front]
+    best = front[0] if front else None
+    default = space.default()
+    state = trials["state"]
+    return {
+        "kind": "tune",
+        "arm": tune.arm,
+        "objectives": [each.name for each in tune.objectives],
+        "constraints": [each.name for each in tune.constraints],
+        "seeds": tune.seeds.model_dump(),
+        "trials": {
+            "asked": len(trials),
+            "complete": int((state == "complete").sum()),
+            "pruned": int((state == "pruned").sum()),
+            "failed": int((state == "fail").sum()),
+            "feasible": int(trials["feasible"].sum() or 0),
+            "at_least": int(trials["at_least"].cast(pl.Boolean).sum() or 0),
+        },
+        "best": best,
+        "default": {"parameters": default and dict(default)},
+        "front": front,
+        "importance": found.weights,
+        "verdict": None if best is None else sentence(best["testing"], len(tune.seeds.testing)),
+    }
+
+
+def _chosen(candidate: Candidate, found: Found, tune: Tune) -> Summary:
+    row = found.trials.row(by_predicate=pl.col("trial") == candidate.number, named=True)
+    testing = verdict(found.measured.get(f"trial {candidate.number}"), found.measured.get("default"), tune)
+    return {
+        "trial": candidate.number,
+        "parameters": dict(candidate.parameters),
+        "load": row["load"],
+        "tuning": {each.name: row[each.name] for each in tune.objectives},
+        "testing": testing,
+    }
+
+
+def sentence(testing: Summary, seeds: int) -> str:
+    """Return the verdict in a sentence."""
+    broken = [each["constraint"] for each in testing["constraints"] if each["tuned"] and not each["tuned"]["holds"]]
+    first = testing["objectives"][0]
+    if first["low"] is None:
+        return "Verdict: no interval on the testing seeds, so nothing is claimed."
+    change, low, high = (f"{100 * (first[key] - 1):+.2f} %" for key in ("ratio", "low", "high"))
+    figures = f"{first['objective']} {change} ({low} .. {high}, {seeds} seeds)"
+    if broken:
+        return f"Verdict: on the testing seeds the tuned candidate breaks {', '.join(broken)}; {figures}."
+    if testing["beats"]:
+        return f"Verdict: tuned beats the default on held-out seeds: {figures}."
+    worse = any(each["verdict"] == "worse" for each in testing["objectives"])
+    return f"Verdict: tuned {'is worse than' if worse else 'does not beat'} the default on held-out seeds: {figures}."
+
+
+def _write_scenario(file: Path, candidate: Candidate, space: Space) -> None:
+    """Write a candidate as an experiment file, with the testing seeds."""
+    experiment: Experiment = candidate.experiment
+    config = experiment.model_copy(update={"seeds": space.tune.seeds.testing}).model_dump()
+    lines = [f"# Trial {candidate.number} of a study of the arm {space.tune.arm}; the seeds are the testing seeds."]
+    lines += [f"#   {key}: {json.dumps(value)}" for key, value in candidate.parameters.items()]
+    store.write_whole(file, ("\n".join(lines) + "\n" + dump(config)).encode())
+
+
+def _write_run(folder: Path, space: Space, whole: Mapping[str, Any], **facts: Any) -> None:
+    """Write ``config.yaml`` and ``manifest.json``, the only file that knows the time of day beside the journal."""
+    config = {**space.base.model_dump(), "tune": space.tune.model_dump(exclude_none=True)}
+    head = "# Every default written out; tuning this file again gives the same trials.\n"
+    store.write_whole(folder / "config.yaml", (head + dump(config)).encode())
+    manifest = {
+        **versions(),
+        "optuna": _optuna_version(),
+        "platform": platform.platform(),
+        "git": git_state(Path(__file__).resolve().parents[1]),
+        "seeds": space.tune.seeds.model_dump(),
+        **facts,
+        "identity": whole,
+    }
+    store.write_whole(folder / "manifest.json", (json.dumps(manifest, indent=1) + "\n").encode())

@@ -1,0 +1,136 @@
+"""Figures of a study: how it went, what mattered, each parameter by itself, and the trade-off of two objectives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from .canvas import canvas, save, say_empty
+from .styles import COLOURS
+from .tune_schema import Objective, Range, Tune
+
+BLUE, RED, GREY = COLOURS[0], COLOURS[1], "#9a9a9a"
+_WIDE = 4
+"""Panels of a figure; further parameters go into further figures."""
+
+
+def draw_study(
+    trials: pl.DataFrame, tune: Tune, weights: Mapping[str, float] | None, chosen: list[int], folder: Path
+) -> list[Path]:
+    """Draw a study into ``folder`` and return the files.
+
+    Args:
+        trials: as `trials_table` gives it.
+        tune: the study.
+        weights: importance of each parameter; None if there is none.
+        chosen: the trials that no other beats.
+        folder: where figures go.
+    """
+    drawn = save(_history(trials, tune, chosen), folder / "history")
+    drawn += save(_importance(weights), folder / "importance")
+    keys = list(tune.space)
+    for start in range(0, len(keys), _WIDE):
+        name = "slices" if start == 0 else f"slices-{start // _WIDE + 1}"
+        drawn += save(_slices(trials, tune, keys[start : start + _WIDE], chosen), folder / name)
+    if len(tune.objectives) > 1:
+        drawn += save(_trade_off(trials, tune, chosen), folder / "pareto")
+    return drawn
+
+
+def _history(trials: pl.DataFrame, tune: Tune, chosen: list[int]) -> Figure:
+    figure, axes = canvas(3.6 + 3.2 * len(tune.objectives), 3.6, len(tune.objectives))
+    for each, objective in zip(axes, tune.objectives, strict=True):
+        _points(each, trials, "trial", objective.name, chosen)
+        each.set_xlabel("trial")
+        each.set_ylabel(_label(objective))
+        best = _best_so_far(trials, objective)
+        if len(tune.objectives) == 1 and len(best):
+            each.step(*zip(*best, strict=True), where="post", color=BLUE, linewidth=1.3, label="best so far")
+        _legend(each)
+    return figure
+
+
+def _best_so_far(trials: pl.DataFrame, objective: Objective) -> list[tuple[int, float]]:
+    fine = trials.filter(pl.col("feasible").fill_null(value=False)).sort("trial")
+    values = fine[objective.name].cum_max() if objective.maximize else fine[objective.name].cum_min()
+    return list(zip(fine["trial"].to_list(), values.to_list(), strict=True))
+
+
+def _importance(weights: Mapping[str, float] | None) -> Figure:
+    figure, (axes,) = canvas(7.0, 1.2 + 0.4 * max(2, len(weights or ())), 1)
+    if weights is None:
+        say_empty(axes, "too few complete trials, or all alike")
+        return figure
+    names = list(weights)[::-1]
+    bars = axes.barh(names, [100 * weights[name] for name in names], color=BLUE, height=0.6)
+    axes.bar_label(bars, fmt="%.0f %%", padding=3, fontsize=9)
+    axes.set_xlim(0, 112)
+    axes.set_xlabel("share of what decides whether a trial is among the best tenth, %")
+    return figure
+
+
+def _slices(trials: pl.DataFrame, tune: Tune, keys: list[str], chosen: list[int]) -> Figure:
+    objective = tune.objectives[0]
+    figure, axes = canvas(max(4.5, 3.0 * len(keys)), 3.4, len(keys), share_y=True)
+    axes[0].set_ylabel(_label(objective))
+    for each, key in zip(axes, keys, strict=True):
+        dimension = tune.space[key]
+        shown = trials
+        if not isinstance(dimension, Range):
+            names = [choice if isinstance(choice, str) else json.dumps(choice) for choice in dimension]
+            texts = [value if isinstance(value, str) else json.dumps(value) for value in trials[key].to_list()]
+            shown = trials.with_columns(pl.Series(key, [names.index(text) for text in texts]))
+            each.set_xticks(range(len(names)), names, fontsize=8)
+            each.set_xlim(-0.5, len(names) - 0.5)
+        elif dimension.log:
+            each.set_xscale("log")
+        _points(each, shown, key, objective.name, chosen)
+        each.set_xlabel(key.split(".", 2)[-1] if key.startswith("arms.") else key, fontsize=9)
+    _legend(axes[-1])
+    return figure
+
+
+def _trade_off(trials: pl.DataFrame, tune: Tune, chosen: list[int]) -> Figure:
+    first, *others = tune.objectives
+    figure, axes = canvas(3.6 + 3.2 * len(others), 3.8, len(others))
+    for each, other in zip(axes, others, strict=True):
+        _points(each, trials, first.name, other.name, chosen)
+        each.set_xlabel(_label(first))
+        each.set_ylabel(_label(other))
+        _legend(each)
+    return figure
+
+
+def _points(axes: Axes, trials: pl.DataFrame, x: str, y: str, chosen: list[int]) -> None:
+    """Scatter complete trials: filled where every constraint holds, hollow where not, stars for the chosen."""
+    complete = trials.filter(pl.col("state") == "complete")
+    fine = complete["feasible"].cast(pl.Boolean).to_numpy().astype(bool)
+    if not len(complete):
+        say_empty(axes, "no complete trial")
+        return
+    at = [complete[name].cast(pl.Float64).to_numpy() for name in (x, y)]
+    star = np.isin(complete["trial"].to_numpy(), chosen)
+    looks: list[tuple[Any, str, dict[str, Any]]] = [
+        (fine & ~star, "keeps the constraints", {"marker": "o", "s": 22, "color": BLUE}),
+        (~fine & ~star, "breaks one", {"marker": "o", "s": 22, "facecolors": "none", "edgecolors": GREY}),
+        (star, "chosen", {"marker": "*", "s": 130, "color": RED, "zorder": 3}),
+    ]
+    for mask, label, look in looks:
+        if mask.any():
+            axes.scatter(at[0][mask], at[1][mask], label=label, **look)
+
+
+def _legend(axes: Axes) -> None:
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, fontsize=8)
+
+
+def _label(objective: Objective) -> str:
+    return f"{objective.name} ({'higher' if objective.maximize else 'lower'} is better)"
