@@ -84,7 +84,7 @@ def anchor_cell(at: Summary, plus_minus: str) -> str:
         return "not met"
     text = number(at[THROUGHPUT]) + ("*" if at["at_capture_limit"] else "")
     if at["low"] is not None:
-        text += plus_minus + _half_width((at["high"] - at["low"]) / 2, at[THROUGHPUT])
+        text += plus_minus + half_width((at["high"] - at["low"]) / 2, at[THROUGHPUT])
     if at["seeds_of_this_status"] < at["seeds"]:
         text += f" {at['seeds_of_this_status']}/{at['seeds']}"
     return f">= {text} @{number(at['highest_load'])}" if at["status"] == "at_least" else text
@@ -166,8 +166,11 @@ def _range(low: float | None, high: float | None) -> str:
     return "-" if low is None or high is None else f"{low:.2f}-{high:.2f}"
 
 
-def _half_width(value: float, around: float) -> str:
-    """Return two figures, or 0 where seeds differ by rounding alone (an arm whose steps never depend on the text)."""
+def half_width(value: float, around: float) -> str:
+    """Return half an interval with two figures, or 0 where seeds differ by rounding alone.
+
+    They do so for an arm whose steps never depend on the text.
+    """
     if value < 1e-9 * abs(around):
         return "0"
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"

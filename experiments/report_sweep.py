@@ -1,0 +1,117 @@
+"""The sections of a report that tell of a sweep with axes: effects, combinations, and some of them in full."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from ..sim.frontier import INTERACTIVITY, THROUGHPUT
+from .cells import Cell
+from .effect_figure import effect_figure
+from .effects import effect_table
+from .report_html import Column, Html, beside, join, notes, section, table
+from .report_parts import WIDTH, Part, sections, sizes_part
+from .report_run import ReportRun
+from .report_svg import inline_figure, reflow
+from .report_waste import PARTS, waste_table
+from .store import number as load_text
+from .summary import cast_of, cells_of
+from .terminal import number
+from .terminal_cells import ARMS_TITLE, arm_columns, effect_columns, effect_notes, effect_title
+
+MOST_CELLS = 4
+"""Combinations shown in full; a sweep with more has tables only."""
+
+
+def sweep_sections(run: ReportRun, prefix: str) -> Iterator[Html]:
+    """Yield the sections of a run with axes."""
+    summary = dict(run.summary)
+    for index, effect in enumerate(summary["effects"]):
+        yield section(f"Effect {index + 1}", _effect(run, index, effect, f"{prefix}-effect{index + 1}"), level=3)
+    if not summary["effects"]:
+        yield notes(["The experiment names no effects; output.effects says what to compare along an axis."])
+    yield section("Throughput at the anchors", *_anchors(summary), level=3)
+    yield section("Budget and waste of every combination", _everything(run), level=3)
+    yield from _in_full(run, prefix)
+
+
+def _effect(run: ReportRun, index: int, effect: Mapping[str, Any], prefix: str) -> Html:
+    asked = run.plan.base.output.effects[index]
+    values = effect_table(run.points, asked, run.plan)
+    figure = effect_figure(values, asked)
+    panels = len(figure.axes)
+    figure.axes[0].set_ylabel("change, %")  # the caption says of what, against what
+    drawn = inline_figure(reflow(figure, min(2, panels), WIDTH, 3.4), prefix, effect_title(dict(effect)))
+    columns = effect_columns(dict(effect))
+    columns.append(("pairs a seed", [str(row["pairs"] // max(1, row["seeds"])) for row in effect["rows"]]))
+    columns.append(("seeds", [str(row["seeds"]) for row in effect["rows"]]))
+    words = sum(effect[name] is not None for name in ("panels", "lines", "along"))
+    return beside(drawn, table(columns, effect_title(dict(effect)), words), notes(effect_notes(dict(effect))))
+
+
+def _anchors(summary: Mapping[str, Any]) -> Iterator[Html]:
+    columns = arm_columns(dict(summary), " ±")
+    if len(columns) == len(summary["axes"]) + 1:
+        yield notes(["No interactivity anchors: set sla.anchors to compare arms at them."])
+    else:
+        yield table(columns, ARMS_TITLE, len(summary["axes"]) + 1)
+
+
+def _everything(run: ReportRun) -> Html:
+    axes = list(run.plan.base.sweep.axes)
+    rows = [
+        (cell.values, share, part)
+        for cell, part in cells_of(run.points, run.plan)
+        for share in waste_table(part, cast_of(part, cell.experiment).arms).rows(named=True)
+    ]
+    columns: list[Column] = [(axis, [str(values[axis]) for values, _, _ in rows]) for axis in axes]
+    columns.append(("arm", [share["arm"] for _, share, _ in rows]))
+    columns.append(("load", [load_text(share["load"]) for _, share, _ in rows]))
+    for name, title in ((INTERACTIVITY, "tok/s/user"), (THROUGHPUT, "tok/s/GPU"), ("verify_budget", "verify budget")):
+        columns.append((title, [_mean(part, share, name) for _, share, part in rows]))
+    columns += [(f"{name}, %", [f"{100 * share[name]:.1f}" for _, share, _ in rows]) for name in PARTS]
+    whole = table(columns, "Mean over seeds; anchors to padded: parts of the executed tokens", len(axes) + 1)
+    return join([whole, notes(["Load: requests that run (closed loop) or requests/s (open loop)."])])
+
+
+def _mean(part: pl.DataFrame, at: Mapping[str, Any], name: str) -> str:
+    values = part.filter(pl.col("arm") == at["arm"], pl.col("load") == at["load"]).sort("seed")[name].drop_nulls()
+    return number(math.fsum(values) / len(values)) if len(values) else "-"
+
+
+def _in_full(run: ReportRun, prefix: str) -> Iterator[Html]:
+    """Yield each combination's own sections if they are few, else the step cost of each machine."""
+    cells = list(cells_of(run.points, run.plan))
+    if len(cells) > MOST_CELLS:
+        folder = "the figures of each are in the run's folder cells/"
+        yield notes([f"{len(cells)} combinations; at most {MOST_CELLS} are shown here one by one: {folder}."])
+        for index, part in enumerate(_machines(run, cells, prefix), start=1):
+            several = "" if index == 1 else f" ({index})"
+            yield section(f"Step cost and the batch sizes chosen{several}", sizes_part(part), level=3)
+        return
+    for index, (cell, points) in enumerate(cells, start=1):
+        drawn = run.folder / "cells" / str(index)
+        part = Part(cell.experiment, points, f"{prefix}-cell{index}", run.folder, drawn, True, _digest(run, cell))
+        yield section(f"Combination {index}: {cell.name}", *sections(part, level=4), level=3)
+
+
+def _machines(run: ReportRun, cells: Sequence[tuple[Cell, pl.DataFrame]], prefix: str) -> Iterator[Part]:
+    """Yield a part for each machine that differs in its step cost, with the points of all its combinations."""
+    machines: dict[str, list[tuple[Cell, pl.DataFrame]]] = {}
+    for cell, points in cells:
+        hardware = cell.experiment.hardware.model_copy(update={"noise_cv": 0.0, "max_num_seqs": 1})
+        machines.setdefault(hardware.model_dump_json(), []).append((cell, points))
+    for index, those in enumerate(machines.values(), start=1):
+        cell, points = those[0][0], pl.concat([points for _, points in those])
+        yield Part(
+            cell.experiment, points, f"{prefix}-machine{index}", run.folder, run.folder, True, _digest(run, cell)
+        )
+
+
+def _digest(run: ReportRun, cell: Cell) -> str | None:
+    """Return the hash of a combination's profile; the manifest knows that of the base experiment's alone."""
+    known = run.manifest.get("files", {}).get("hardware.profile", {})
+    return known.get("sha256") if cell.experiment.hardware.profile == known.get("name") else None
