@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -82,15 +83,22 @@ def table(columns: Sequence[Column], caption: str, words: int = 1) -> Html:
     """
     rows = list(zip(*(cells for _, cells in columns), strict=True))
     kinds = [_kind(cells) if i < words else "number" for i, (_, cells) in enumerate(columns)]
-    head = tag("tr", *(tag("th", name, scope="col", class_=k) for (name, _), k in zip(columns, kinds, strict=True)))
+    head = tag(
+        "tr", *(tag("th", _breakable(name), scope="col", class_=k) for (name, _), k in zip(columns, kinds, strict=True))
+    )
     body = join(
         tag("tr", *(tag("td", cell, class_=k) for cell, k in zip(row, kinds, strict=True))) for row in rows[:MOST_ROWS]
     )
     whole = tag("table", tag("caption", tag("span", caption)), tag("thead", head), "\n", tag("tbody", body))
     lost = len(rows) - MOST_ROWS
-    more = [tag("p", f"{lost} more rows are left out here; points.parquet has them all.", class_="note")]
+    more = [tag("p", f"{lost} more rows are left out here; the tables in the run folder have them all.", class_="note")]
     box = tag("div", whole, class_="scroll", role="region", tabindex="0", aria_label=caption)
     return join([box, *(more if lost > 0 else [])])
+
+
+def _breakable(name: str) -> Html:
+    """Return a key path or a column's name that may be broken after its dots and underscores."""
+    return Html(re.sub(r"([._])(?=\w)", r"\1<wbr>", escape(name)))
 
 
 def _kind(cells: Sequence[str]) -> str:

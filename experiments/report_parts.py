@@ -12,6 +12,7 @@ import polars as pl
 
 from ..sim.frontier import INTERACTIVITY, THROUGHPUT, frontier, line, usable
 from ..sim.student import LEAST_SEEDS, mean_interval
+from .figure_threshold import threshold_table
 from .figures import frontier_figure, load_figure
 from .report_html import Column, Html, beside, join, notes, section, table
 from .report_sizes import Chosen, chosen_sizes, cost_of, sizes_figure
@@ -264,6 +265,18 @@ def waste_part(part: Part) -> Html:
     return beside(drawn, table(columns, "Share of executed tokens, mean over seeds"), said)
 
 
+def _threshold_values(part: Part) -> Html:
+    values = threshold_table(part.points, part.experiment)
+    columns: list[Column] = [
+        ("benchmark", values["benchmark"].to_list()),
+        ("threshold", [f"{each:g}" for each in values["threshold"]]),
+        ("accepted", [_two(each) for each in values["accepted"]]),
+        ("verified", [_two(each) for each in values["verified"]]),
+        ("rate, %", [_percent(a / v) for a, v in zip(values["accepted"], values["verified"], strict=True)]),
+    ]
+    return table(columns, "Tokens per request and step, anchor included")
+
+
 def further_parts(part: Part) -> Iterator[tuple[str, Html]]:
     """Yield the other figures that the experiment asks for, as the run has drawn them."""
     for name in part.experiment.output.figures:
@@ -272,7 +285,7 @@ def further_parts(part: Part) -> Iterator[tuple[str, Html]]:
             continue
         if file.is_file():
             made = inline_file(file.read_text(encoding="utf-8"), part.figure_name(name), f"Figure {name} of the run")
-            yield f"Figure: {name}", made
+            yield f"Figure: {name}", join([made, *([_threshold_values(part)] if name == "threshold" else [])])
         else:
             yield f"Figure: {name}", notes([f"The run folder has no {name}.svg; --resume draws it."])
 

@@ -86,19 +86,11 @@ def read_run(folder: Path, name: str | None = None) -> Source:
     """
     manifest = _manifest(folder)
     _must_be_complete(manifest, folder)
-    tuned = (folder / "best.yaml").is_file()
-    config = folder / ("best.yaml" if tuned else "config.yaml")
-    common = (
-        name or folder.resolve().name,
-        folder,
-        manifest,
-        _json(folder / "summary.json", folder),
-        _text(config, folder),
-    )
-    if tuned:
+    summary, config = _json(folder / "summary.json", folder), _text(folder / "config.yaml", folder)
+    common = (name or folder.resolve().name, folder, manifest, summary, config)
+    if summary.get("kind") == "tune":
         return TuneRun(*common)
-    plan = _plan(config, folder)
-    return ReportRun(*common, plan=plan, points=_points(folder))
+    return ReportRun(*common, plan=_plan(folder / "config.yaml", folder), points=_points(folder))
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
