@@ -11,11 +11,12 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from .effects import check_effects
 from .errors import ConfigError
 from .identity import digest, identity
 from .overrides import check_path, replace
 from .resolve import experiment_of, is_file_key, read_document, replace_by_file
-from .schema import Experiment
+from .schema import Experiment, expanded_arms
 from .yaml_loader import Document, KeyPath
 
 MOST_CELLS = 10_000
@@ -78,7 +79,19 @@ def load_plan(path: Path, settings: Sequence[str] = (), seed: int | None = None)
         raise document.error(AXES, f"{count} combinations, at most {MOST_CELLS} are run; take values out")
     if not axes:
         return Plan(base, (Cell({}, base),), base.model_dump())
-    return Plan(base, tuple(_cells(document, axes, path.parent)), document.data)
+    cells = tuple(_cells(document, axes, path.parent))
+    check_effects(base.output.effects, _values(cells))
+    return Plan(base, cells, document.data)
+
+
+def _values(cells: Sequence[Cell]) -> dict[str, list[Any]]:
+    """Return every value of each axis, of the load and of the arm."""
+    values: dict[str, list[Any]] = {
+        axis: list(dict.fromkeys(cell.values[axis] for cell in cells)) for axis in cells[0].values
+    }
+    values["load"] = sorted({load for cell in cells for load in cell.experiment.sweep.load})
+    values["arm"] = list(dict.fromkeys(arm for cell in cells for arm in expanded_arms(cell.experiment)))
+    return values
 
 
 def plan_identity(plan: Plan, identities: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ seed, then the mean over seeds with Student's t interval.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -67,6 +67,7 @@ def effect_table(points: pl.DataFrame, effect: Effect, plan: Plan) -> pl.DataFra
         raise ConfigError(
             f"output.effects: {effect.metric!r} is no numeric column of points.parquet; see docs/metrics.md"
         )
+    points = _taking_part(points, effect)
     chosen = _subjects(points, effect)
     reference, keys = _reference(points, effect, axes)
     if not len(reference):
@@ -76,6 +77,35 @@ def effect_table(points: pl.DataFrame, effect: Effect, plan: Plan) -> pl.DataFra
     return pl.DataFrame(
         rows, schema_overrides={"low": pl.Float64, "high": pl.Float64, "ratio": pl.Float64}, strict=False
     )
+
+
+def check_effects(effects: Sequence[Effect], values: Mapping[str, Sequence[Any]]) -> None:
+    """Check that what effects are compared with, and restricted to, occurs.
+
+    Args:
+        effects: `output.effects`.
+        values: the values of every axis, of ``load`` and of ``arm``.
+
+    Raises:
+        ConfigError: naming the effect, the value and those there are.
+    """
+    for index, effect in enumerate(effects):
+        wanted = [(f"where.{name}", name, value) for name, chosen in effect.where.items() for value in chosen]
+        if not isinstance(effect.against, AgainstArm):
+            wanted.append(("against", effect.along, effect.against))
+        for key, name, value in wanted:
+            if value not in values[name]:
+                known = ", ".join(str(each) for each in values[name])
+                raise ConfigError(f"output.effects.{index}.{key}: {name} is never {value!r}; its values are {known}")
+
+
+def _taking_part(points: pl.DataFrame, effect: Effect) -> pl.DataFrame:
+    """Return the points that `where` leaves."""
+    kept = [
+        pl.Series([value in chosen for value in points[name].to_list()], dtype=pl.Boolean)
+        for name, chosen in effect.where.items()
+    ]
+    return points.filter(*kept) if kept else points
 
 
 def _subjects(points: pl.DataFrame, effect: Effect) -> pl.DataFrame:
@@ -98,7 +128,8 @@ def _reference(points: pl.DataFrame, effect: Effect, axes: list[str]) -> tuple[p
 
 def _averaged(effect: Effect, plan: Plan) -> list[str]:
     """Return what an effect does not tell apart."""
-    named = {effect.along, effect.lines, effect.panels}
+    single = {name for name, values in effect.where.items() if len(values) == 1}
+    named = {effect.along, effect.lines, effect.panels, *single}
     return [name for name in ("arm", "load", *plan.base.sweep.axes) if name not in named]
 
 

@@ -267,6 +267,7 @@ class Effect(Section):
         lines: axis (or ``load``, ``arm``) with a line for each value; None draws one line.
         panels: axis (or ``load``, ``arm``) with a panel for each value; None draws one panel.
         arms: arms compared; None takes all but bounds, biased arms and the one compared against.
+        where: by axis (or ``load``, ``arm``) the values whose points take part; all do where it names none.
     """
 
     metric: str
@@ -278,6 +279,7 @@ class Effect(Section):
     lines: str | None = None
     panels: str | None = None
     arms: Annotated[list[str], Field(min_length=1)] | None = None
+    where: dict[str, Annotated[list[str | int | float | bool], Field(min_length=1)]] = Field(default={})
 
 
 class Output(Section):
@@ -332,6 +334,10 @@ class Experiment(Section):
                 named = getattr(effect, key)
                 if named is not None and named not in known:
                     raise misfit(f"output.effects.{index}.{key}", f"must be one of {', '.join(known)}; got {named!r}")
+            for named in effect.where:
+                if named not in known:
+                    place = f"output.effects.{index}.where"
+                    raise misfit(place, f"must name some of {', '.join(known)}; got {named!r}")
             arms = [*(effect.arms or ()), *([effect.against.arm] if isinstance(effect.against, AgainstArm) else ())]
             for arm in arms:
                 if arm not in expanded_arms(self):
