@@ -17,6 +17,7 @@ import polars as pl
 
 from ..policies.interface import Policy, PolicyError
 from ..policies.registry import build_policy
+from ..sim.captured import with_captured_sizes
 from ..sim.cost import StepCost
 from ..sim.curve import Lookup
 from ..sim.drafts import DraftError, make_draft_model
@@ -179,8 +180,12 @@ def read_trace_once(path: str) -> pl.DataFrame:
 
 
 def profile_of(experiment: Experiment) -> Profile:
-    """Return the experiment's step-cost profile."""
-    return load_profile(experiment.hardware.profile)
+    """Return the experiment's step-cost profile, with the captured graphs that it leaves in it.
+
+    Raises:
+        ProfileError: see `load_profile` and `with_captured_sizes`.
+    """
+    return with_captured_sizes(load_profile(experiment.hardware.profile), experiment.hardware.captured_sizes)
 
 
 def _cost(experiment: Experiment, arm: Arm, policy: Policy, lookup: Lookup) -> StepCost:

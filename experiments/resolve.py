@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from ..policies.interface import Policy, PolicyError
 from ..policies.registry import POLICIES, build_policy
+from ..sim.captured import with_captured_sizes
 from ..sim.drafts import DraftError, make_draft_model
 from ..sim.profile import ProfileError, load_profile
 from ..traces import LENGTH_TABLES
@@ -191,11 +192,15 @@ def _filled_drafts(drafts: Drafts, key: KeyPath, document: Document) -> Drafts:
 
 
 def _filled_sla(experiment: Experiment, document: Document) -> Sla:
-    """Take the anchors of the profile where the file names none."""
+    """Take the anchors of the profile where the file names none; check that it has the captured sizes asked for."""
     try:
         profile = load_profile(experiment.hardware.profile)
     except ProfileError as error:
         raise document.error(("hardware", "profile"), str(error)) from None
+    try:
+        with_captured_sizes(profile, experiment.hardware.captured_sizes)
+    except ProfileError as error:
+        raise document.error(("hardware", "captured_sizes"), str(error)) from None
     if experiment.sla.anchors is not None:
         return experiment.sla
     return experiment.sla.model_copy(update={"anchors": list(profile.sla_anchors)})

@@ -121,10 +121,19 @@ class Workload(Section):
         return self
 
 
+def _list_or_word(value: Any) -> str:
+    return "list" if isinstance(value, list) else "word"
+
+
 class Hardware(Section):
     """What a step costs."""
 
     profile: Annotated[str, Field(min_length=1)]
+    captured_sizes: Annotated[
+        Annotated[Literal["all", "powers_of_two"], Tag("word")]
+        | Annotated[Annotated[list[Count], Field(min_length=1)], Tag("list")],
+        Discriminator(_list_or_word),
+    ] = "all"
     lookup: Lookup = "ceil"
     planning_lookup: Lookup | None = None
     max_num_seqs: Count = 256

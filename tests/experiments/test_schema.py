@@ -60,6 +60,7 @@ def test_every_default_is_filled_in(tmp_path: Path) -> None:
         },
         "hardware": {
             "profile": "vllm-dsv4flash-b300-tp4",
+            "captured_sizes": "all",
             "lookup": "ceil",
             "planning_lookup": None,
             "max_num_seqs": 256,
