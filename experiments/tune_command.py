@@ -158,7 +158,7 @@ def _judge(study: tune_study.Study, space: Space, evaluator: Evaluator, quiet: b
     with show_progress(points, quiet, Console(stderr=True), "testing points") as advance:
         tables = evaluator.tables(list(judged.values()), tune.seeds.testing, advance)
     measured = {
-        name: measure(table, tune, each.margin)
+        name: measure(table, tune, each.margin, planning=False)
         for (name, each), table in zip(judged.items(), tables, strict=True)
         if table is not None
     }

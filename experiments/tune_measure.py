@@ -64,20 +64,21 @@ class _Anchored:
     speeds: BySeed | None
 
 
-def measure(table: pl.DataFrame, tune: Tune, margin: float = 0.0) -> Measured:
+def measure(table: pl.DataFrame, tune: Tune, margin: float = 0.0, planning: bool = True) -> Measured:
     """Return the objectives and constraints of one candidate.
 
     Args:
         table: its points, one arm, every load with every seed.
         tune: the study.
-        margin: every anchor is read this fraction higher than it is.
+        margin: searched; every anchor is read this fraction higher than it is.
+        planning: whether constraints are tightened by their margins, as on the tuning seeds.
 
     Raises:
         ConfigError: if a metric is no number of the table, or null.
     """
     seeds = tuple(table["seed"].unique().sort().to_list())
     anchored = {
-        objective.name: _at_anchor(table, objective.anchor * (1.0 + margin), seeds)
+        objective.name: _at_anchor(table, objective.anchor, (1.0 + margin) * (1.0 + objective.margin), planning, seeds)
         for objective in tune.objectives
         if objective.anchor is not None
     }
@@ -97,7 +98,8 @@ def measure(table: pl.DataFrame, tune: Tune, margin: float = 0.0) -> Measured:
     }
     return Measured(
         values=tuple(read.value for read in reads.values()),
-        violations=violations | {name: each.violation(read.value) for name, (each, read) in bounds.items()},
+        violations=violations
+        | {name: each.violation(read.value, each.margin * planning) for name, (each, read) in bounds.items()},
         load=load,
         objectives={name: read.by_seed for name, read in reads.items()},
         constrained={**speeds, **{name: read.by_seed for name, (_, read) in bounds.items()}},
@@ -110,7 +112,7 @@ def _reaches(objective: Objective) -> str:
     return f"{INTERACTIVITY} >= {objective.anchor:g}"
 
 
-def _at_anchor(table: pl.DataFrame, anchor: float, seeds: Sequence[int]) -> _Anchored:
+def _at_anchor(table: pl.DataFrame, anchor: float, headroom: float, planning: bool, seeds: Sequence[int]) -> _Anchored:
     """Read throughput at an anchor off the mean line, and off each seed's own where there are several loads.
 
     Where the loads are one, a seed's value is its throughput: whether the anchor is met is a matter of the mean.
@@ -118,14 +120,15 @@ def _at_anchor(table: pl.DataFrame, anchor: float, seeds: Sequence[int]) -> _Anc
     points = usable(table)
     (arm,) = table["arm"].unique().to_list()
     mean, lines = line(points, arm), {seed: each[arm] for seed, each in seed_lines(points, [arm]).items()}
-    found = throughput_at_anchor(mean, anchor)
+    planned = anchor * headroom
+    found = throughput_at_anchor(mean, planned)
     single = len(mean.loads) == 1
-    by_seed = tuple(_of_seed(lines.get(seed), anchor, single) for seed in seeds)
+    by_seed = tuple(_of_seed(lines.get(seed), planned, single) for seed in seeds)
     fastest = float(mean.interactivity.max()) if len(mean.loads) else 0.0
     loads = found.loads or (float(table["load"].min()),)  # type: ignore[arg-type]
     return _Anchored(
         _Read(found.throughput or 0.0, by_seed),
-        violation=(anchor - fastest) / anchor,
+        violation=((planned if planning else anchor) - fastest) / anchor,
         load=min(loads),  # of the two loads that a value lies between, the one that meets the anchor
         at_least=found.status == "at_least" and not single,
         speeds=tuple(float(lines[seed].interactivity[0]) for seed in seeds)

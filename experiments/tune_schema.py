@@ -16,7 +16,8 @@ MARGIN = "tune.margin"
 """The parameter that is no key of the file: how far above an anchor a candidate plans."""
 
 INTERACTIVITY = "interactivity_tok_s_user"
-MARGIN_BOUNDS = (0.0, 10.0)
+MARGIN_BOUNDS = (0.0, 1.0)
+Margin = Annotated[float, Field(ge=MARGIN_BOUNDS[0], le=MARGIN_BOUNDS[1])]
 
 
 class Range(Section):
@@ -60,12 +61,14 @@ class Objective(Section):
         maximize, minimize: a column of ``points.parquet``, or ``throughput_at_anchor``; one of the two.
         anchor: interactivity, tokens per second per user, for ``throughput_at_anchor``.
         load: load at which a column is read; None where there is one load, or an anchor chooses it.
+        margin: how far above the anchor candidates plan, as a fraction.
     """
 
     maximize: str | None = None
     minimize: str | None = None
     anchor: Positive | None = None
     load: Positive | None = None
+    margin: Margin = 0.0
 
     @model_validator(mode="after")
     def _one_metric(self) -> Objective:
@@ -75,6 +78,8 @@ class Objective(Section):
             raise misfit("anchor", f"write {{maximize: {AT_ANCHOR}, anchor: TOKENS_PER_S}}")
         if self.anchor is not None and (self.metric != AT_ANCHOR or self.load is not None):
             raise misfit("anchor", f"goes with {AT_ANCHOR} alone, and without `load`; remove it")
+        if self.margin and self.anchor is None:
+            raise misfit("margin", "is above an anchor, and this objective has none; remove it")
         return self
 
     @property
@@ -91,12 +96,20 @@ class Objective(Section):
 
 
 class Constraint(Section):
-    """What must hold of a metric, averaged over seeds; a candidate that breaks it is never chosen."""
+    """What must hold of a metric, averaged over seeds; a candidate that breaks it is never chosen.
+
+    Attributes:
+        metric: a column of ``points.parquet``.
+        at_most, at_least: the bound; one of the two.
+        load: as an objective's.
+        margin: by which fraction the bound is tightened on the tuning seeds; the testing seeds are held to the bound.
+    """
 
     metric: str
     at_most: float | None = None
     at_least: float | None = None
     load: Positive | None = None
+    margin: Margin = 0.0
 
     @model_validator(mode="after")
     def _one_bound(self) -> Constraint:
@@ -112,12 +125,10 @@ class Constraint(Section):
         bound = f"<= {self.at_most:g}" if self.at_most is not None else f">= {self.at_least:g}"
         return f"{self.metric} {bound}" + ("" if self.load is None else f" at load {self.load:g}")
 
-    def violation(self, value: float) -> float:
+    def violation(self, value: float, margin: float = 0.0) -> float:
         """Return by how much a value breaks the bound, as a fraction of it (absolute at 0); at most 0 if it holds."""
-        if self.at_most is not None:
-            return (value - self.at_most) / (abs(self.at_most) or 1.0)
-        bound = self.at_least or 0.0
-        return (bound - value) / (abs(bound) or 1.0)
+        bound, sign = (self.at_most, 1.0) if self.at_most is not None else (self.at_least or 0.0, -1.0)
+        return sign * (value - bound) / (abs(bound) or 1.0) + margin
 
 
 class TuneSeeds(Section):

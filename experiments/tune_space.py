@@ -232,7 +232,8 @@ def _check_margin(base: Experiment, tune: Tune, document: Document) -> None:
         raise document.error(where, "plans above an anchor, so an objective must be throughput_at_anchor")
     if LOAD in tune.space or len(base.sweep.load) == 1:
         raise document.error(
-            where, "chooses among the loads of a line, so sweep.load needs several and is not searched"
+            where,
+            "chooses among the loads of a line; with a single or a searched load, give the objective a fixed `margin`",
         )
     ends = (dimension.low, dimension.high) if isinstance(dimension, Range) else tuple(dimension)
     for end in ends:

@@ -1,4 +1,4 @@
-"""The study: which candidates are tried. The only module that knows Optuna.
+"""The study: which candidates are tried. With `tune_sampler.py` the only module that knows Optuna.
 
 Candidates come in batches of fixed size. Before each batch the sampler is made anew from (study seed, batch number),
 and all of a batch is asked before any of it is told. So a study is a function of its configuration: neither the number
@@ -106,7 +106,7 @@ def search(study: Study, space: Space, evaluate: Evaluate, advance: Callable[[],
     """
     for batch in range(study.finished_batches(space.tune), space.tune.trials // space.tune.batch):
         with _quiet():
-            study.trials.sampler = _sampler(space.tune, batch)
+            study.trials.sampler = _sampler(space, batch)
             study.trials.pruner = _pruner()
             trials = [study.trials.ask(_distributions(space)) for _ in range(space.tune.batch)]
         candidates = [space.candidate(trial.number, trial.params) for trial in trials]
@@ -202,13 +202,11 @@ def _note_position(folder: Path) -> None:
     store.write_whole(folder / POSITION, (json.dumps({"bytes": size}) + "\n").encode())
 
 
-def _sampler(tune: Tune, batch: int) -> optuna.samplers.BaseSampler:
-    import optuna
+def _sampler(space: Space, batch: int) -> optuna.samplers.BaseSampler:
+    from .tune_sampler import FreshSampler
 
-    seed = int(np.random.SeedSequence([tune.seed, batch]).generate_state(1)[0])
-    if tune.sampler == "random":
-        return optuna.samplers.RandomSampler(seed=seed)
-    return optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP)
+    seed = int(np.random.SeedSequence([space.tune.seed, batch]).generate_state(1)[0])
+    return FreshSampler(seed, _distributions(space), STARTUP, guided=space.tune.sampler == "tpe")
 
 
 def _pruner() -> optuna.pruners.BasePruner:
