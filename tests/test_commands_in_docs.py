@@ -1,0 +1,84 @@
+"""Every command of README and docs runs, page by page, in the order in which a reader meets them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .doc_commands import EXIT_CODES, PAGES, ROOT, Command, commands, shortened
+
+MOST_NOT_RUN = 5
+
+GUIDE = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+
+
+def workshop(folder: Path) -> None:
+    """Put into a folder what the pages tell the reader to save there, and a trace and a profile of the reader's own."""
+    for name, text in re.findall(r"Save this as `(\w+\.py)`:\n\n```python\n(.*?)```", GUIDE, re.DOTALL):
+        (folder / name).write_text(text, encoding="utf-8")
+    contract = next(
+        block for block in re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL) if "PolicyContract" in block
+    )
+    (folder / "test_my_policy.py").write_text(contract, encoding="utf-8")
+    policy = (folder / "my_policy.py").read_text(encoding="utf-8")
+    (folder / "my_module.py").write_text(policy.replace("CountLikely", "MyPolicy"), encoding="utf-8")
+    rows = re.findall(r"```csv\n(.*?)```", GUIDE, re.DOTALL)[0]
+    rows += "".join(f"{number},{number / 2},300,{20 + number}\n" for number in range(3, 60))
+    for name in ("my_trace.csv", "trace.csv"):
+        (folder / name).write_text(rows, encoding="utf-8")
+    profile = json.loads((ROOT / "sim" / "profiles" / "vllm-dsv4flash-b300-tp4.json").read_text(encoding="utf-8"))
+    (folder / "my_profile.json").write_text(json.dumps(profile | {"name": "mine"}), encoding="utf-8")
+
+
+ALL = [command for page in PAGES for command in commands(page)]
+RUN = [command for command in ALL if command.reason is None and not command.left_to_ci]
+
+
+def test_there_are_commands_and_few_are_not_run() -> None:
+    assert len(RUN) >= 20
+    left_out = [command.where for command in ALL if command.reason is not None]
+    assert len(left_out) <= MOST_NOT_RUN, left_out
+    assert all(command.reason for command in ALL if command.reason is not None)
+
+
+def test_what_is_left_to_ci_is_run_by_it() -> None:
+    ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = {command.text.split()[1] for command in ALL if command.text.startswith("make ")}
+    assert targets
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"the Makefile has no {target}"
+        assert f"make -s {target}" in ci or target in ("frontier", "picture", "format", "help"), (
+            f".ci/run lacks {target}"
+        )
+    if any("gpu.sh" in command.text for command in ALL):
+        assert "benchmarks/gpu.sh --dry" in ci
+
+
+@pytest.mark.parametrize("page", sorted({command.page for command in RUN}), ids=lambda page: page.name)
+def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    workshop(tmp_path)
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(tmp_path)}
+    for command in (each for each in RUN if each.page == page):
+        done = subprocess.run(
+            shortened(command.text),
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == EXIT_CODES.get(command.text, 0), f"{command.where}\n{done.stdout[-500:]}{done.stderr}"
+
+
+def test_a_command_without_a_rule_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"no rule for `rm -r \.`"):
+        shortened("rm -r .")
+    assert Command(ROOT / "README.md", 1, "make test").left_to_ci
