@@ -119,7 +119,7 @@ def _run(run: ReportRun, prefix: str) -> Iterator[Html]:
 
 def _provenance(source: Source) -> Iterator[Html]:
     rows = list(_origin(source.manifest))
-    columns: list[Column] = [("", [name for name, _ in rows]), ("value", [value for _, value in rows])]
+    columns: list[Column] = [("entry", [name for name, _ in rows]), ("value", [value for _, value in rows])]
     yield tag("div", table(columns, "How these results came about", 2), class_="long")
     yield notes(["The experiment file, which gives the same results when it is run again:"])
     yield preformatted(source.config, f"experiment file of {source.name}")
