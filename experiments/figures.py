@@ -1,12 +1,14 @@
-"""Figures of a run, drawn from its points alone; the same points give the same bytes.
+"""Figures of a run, drawn from its points; the same points give the same bytes.
 
-Three layouts: the frontier (the paper's Figure 7), throughput and verify budget against load (Figure 8), and
-accepted and rejected tokens against the confidence threshold (Figure 5, in figure_threshold.py).
+Layouts: the frontier (the paper's Figure 7), throughput and verify budget against load (Figure 8), accepted and
+rejected tokens against the confidence threshold (Figure 5, in figure_threshold.py), and the steps after a wave of joins
+(transient.py, which reads the step records as well).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +22,17 @@ from matplotlib.patches import Patch
 
 from ..sim.frontier import Bools, Floats, Line, frontier, line, usable
 from .canvas import canvas, save, say_empty
+from .cells import Cell
 from .effect_figure import effect_figure
 from .effects import effect_table
 from .figure_threshold import threshold_figure, threshold_table
+from .identity import identity
 from .roles import Roles
+from .runner import sweep_points
+from .store import write_parquet
 from .styles import Style, styles
 from .summary import cast_of, cells_of, load_name
+from .transient import transient_figure, transient_table
 
 if TYPE_CHECKING:
     from .cells import Plan
@@ -44,19 +51,31 @@ def draw_plan(points: pl.DataFrame, plan: Plan, folder: Path) -> list[Path]:
         OSError: if the folder cannot be written.
     """
     if not plan.base.sweep.axes:
-        return draw(points, plan.base, folder)
-    drawn = [
-        path
-        for number, (cell, part) in enumerate(cells_of(points, plan), start=1)
-        for path in draw(part, cell.experiment, folder / "cells" / str(number), cell.name)
-    ]
+        return draw(points, plan.base, folder, transients=partial(_transients, plan.cells[0], folder))
+    drawn = []
+    for number, (cell, part) in enumerate(cells_of(points, plan), start=1):
+        place, transients = folder / "cells" / str(number), partial(_transients, cell, folder)
+        drawn += draw(part, cell.experiment, place, cell.name, transients)
     for number, effect in enumerate(plan.base.output.effects, start=1):
         figure = effect_figure(effect_table(points, effect, plan), effect, plan.base.hardware.profile)
         drawn += save(figure, folder / f"effect-{number}")
     return drawn
 
 
-def draw(points: pl.DataFrame, experiment: Experiment, folder: Path, name: str = "") -> list[Path]:
+def _transients(cell: Cell, folder: Path) -> pl.DataFrame:
+    experiment = cell.experiment
+    return transient_table(
+        sweep_points(experiment, identity(experiment), values=cell.values.items()), experiment, folder
+    )
+
+
+def draw(
+    points: pl.DataFrame,
+    experiment: Experiment,
+    folder: Path,
+    name: str = "",
+    transients: Callable[[], pl.DataFrame] | None = None,
+) -> list[Path]:
     """Draw the figures that `output.figures` names, each as ``.svg`` and ``.png``; returns the paths.
 
     Args:
@@ -64,16 +83,25 @@ def draw(points: pl.DataFrame, experiment: Experiment, folder: Path, name: str =
         experiment: what they are of.
         folder: where to.
         name: the combination of axes, for the title.
+        transients: makes the `transient_table`, which is kept beside its figure; None takes the records from
+            ``folder``.
 
     Raises:
-        OSError: if the folder cannot be written.
+        OSError: if the folder cannot be written, or the records for the figure ``transient`` are missing.
     """
     cast, load = cast_of(points, experiment), load_name(experiment)
     title = f"{experiment.hardware.profile}, {experiment.workload.mode} loop" + (f"; {name}" if name else "")
+
+    def transient() -> Figure:
+        table = transients() if transients else _transients(Cell({}, experiment), folder)
+        write_parquet(folder / "transient.parquet", table)
+        return transient_figure(table, title)
+
     figures = {
         "frontier": lambda: frontier_figure(points, experiment.sla.anchors or (), cast, load, title),
         "load": lambda: load_figure(points, cast, load, title),
         "threshold": lambda: threshold_figure(threshold_table(points, experiment), title),
+        "transient": transient,
     }
     return [path for name in experiment.output.figures for path in save(figures[name](), folder / name)]
 

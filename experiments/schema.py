@@ -21,7 +21,7 @@ from .section import Count, NotNegative, Positive, Probability, Section, Seed, m
 from .tune_schema import Tune
 
 Mix = Annotated[dict[str, Positive], Field(min_length=1)]
-Figure = Literal["frontier", "load", "threshold"]
+Figure = Literal["frontier", "load", "threshold", "transient"]
 Records = Literal["steps", "requests", "rows"]
 Lookup = Literal["ceil", "linear", "floor"]
 
@@ -302,6 +302,12 @@ class Output(Section):
     @classmethod
     def _distinct(cls, names: list[str]) -> list[str]:
         return without_repeats(names)
+
+    @model_validator(mode="after")
+    def _transients_need_steps(self) -> Output:
+        if "transient" in self.figures and "steps" not in self.records:
+            raise misfit("records", "the figure transient is drawn from steps, which must be among them")
+        return self
 
 
 class Experiment(Section):
