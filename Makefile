@@ -10,13 +10,14 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 POLARS_MAX_THREADS=1
 # A run never overwrites another: the folder is runs/frontier, then runs/frontier-2, and so on.
 OUT ?= $(shell n=1; d=runs/frontier; while [ -e "$$d" ]; do n=$$((n+1)); d=runs/frontier-$$n; done; echo $$d)
 
-.PHONY: help frontier picture test lint format types imports check-frontier gate clean
+.PHONY: help frontier picture test browser lint format types imports check-frontier gate clean
 
 help:
 	@echo "make frontier        install the core, run experiments/frontier.yaml, print the table and the figure's path"
 	@echo "                     OUT=DIR picks the folder; OUT=DIR ARGS=--resume goes on where a run stopped"
 	@echo "make picture         regenerate docs/frontier: the README's picture and the points it is drawn from"
 	@echo "make test            install the test tools, run all tests; ARGS='-k word' passes options on to pytest"
+	@echo "make browser         look at reports in Chromium, which must be installed with its driver"
 	@echo "make lint            ruff: rules and format          make format   let ruff rewrite the files"
 	@echo "make types           mypy, strict, every module      make imports  who may import whom"
 	@echo "make check-frontier  re-run the frontier's smallest load, compare it with the committed picture's points"
@@ -35,7 +36,10 @@ picture: $(VENV)/.core
 	cp $(addprefix build/picture/,$(PICTURE)) docs/frontier/
 
 test: $(VENV)/.test
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadfile -m 'not browser' $(ARGS)
+
+browser: $(VENV)/.test
+	$(ONE_THREAD) $(BIN)/python -m pytest -m browser $(ARGS)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check

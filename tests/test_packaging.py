@@ -49,6 +49,7 @@ print(json.dumps([part for name in commands(app) for part in parts(name)]))
 SHORT = "--set workload.cohort=2 --set workload.warmup=0"
 COMMANDS = {
     "run": ["run {shipped}/frontier.yaml -o out --workers 2 -q --set sweep.load=[1] --set seeds=[0,1] " + SHORT],
+    "report": ["report out -o report.html"],
     "check": ["check async_topk --examples 50"],
     "profiles": ["profiles", "profiles vllm-dsv4flash-b300-tp4"],
     # The extra is not installed there; what the commands do is tested in tests/kernels.

@@ -335,7 +335,7 @@ def test_ratios_are_paired_by_seed(report_runs: Any) -> None:
 
 
 def test_runs_with_other_axes_share_no_points(shown: Any) -> None:
-    found = shown("plain", "sweep")
+    found = shown("plain", "sweep", "wide")
     assert found.says("sweep has no point (arm, load, seed, axes) in common with plain.")
     assert found.says("Runs with axes have no frontier of their own")
 
