@@ -49,7 +49,10 @@ BREACHES = [
         for room in ("sim", "policies", "traces")
         for package in ("torch", "triton", "matplotlib.pyplot", "optuna")
     ],
-    *[(TEST_TOOLS, "experiments/breach.py", f"import {tool}") for tool in ("scipy.stats", "sklearn", "pytest", "selenium")],
+    *[
+        (TEST_TOOLS, "experiments/breach.py", f"import {tool}")
+        for tool in ("scipy.stats", "sklearn", "pytest", "selenium")
+    ],
 ]
 
 
