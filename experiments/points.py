@@ -46,6 +46,7 @@ from .schema import (
     FixedLengths,
     FlashArrivals,
     GammaArrivals,
+    MultiplesOf,
     WaveArrivals,
     Workload,
     expanded_arms,
@@ -185,7 +186,9 @@ def profile_of(experiment: Experiment) -> Profile:
     Raises:
         ProfileError: see `load_profile` and `with_captured_sizes`.
     """
-    return with_captured_sizes(load_profile(experiment.hardware.profile), experiment.hardware.captured_sizes)
+    sizes = experiment.hardware.captured_sizes
+    chosen = sizes.model_dump() if isinstance(sizes, MultiplesOf) else sizes
+    return with_captured_sizes(load_profile(experiment.hardware.profile), chosen)
 
 
 def _cost(experiment: Experiment, arm: Arm, policy: Policy, lookup: Lookup) -> StepCost:

@@ -12,13 +12,13 @@ from pydantic import ValidationError
 
 from ..policies.interface import Policy, PolicyError
 from ..policies.registry import POLICIES, build_policy
-from ..sim.captured import with_captured_sizes
 from ..sim.drafts import DraftError, make_draft_model
 from ..sim.profile import ProfileError, load_profile
 from ..traces import LENGTH_TABLES
 from .errors import ConfigError
 from .nearest import suggestion
 from .overrides import override, policy_keys, replace
+from .points import profile_of
 from .problems import to_config_error
 from .schema import Arm, ConstantDrafts, Drafts, Experiment, LatentDrafts, Sla, Workload
 from .yaml_loader import Document, KeyPath, load_document
@@ -198,7 +198,7 @@ def _filled_sla(experiment: Experiment, document: Document) -> Sla:
     except ProfileError as error:
         raise document.error(("hardware", "profile"), str(error)) from None
     try:
-        with_captured_sizes(profile, experiment.hardware.captured_sizes)
+        profile_of(experiment)
     except ProfileError as error:
         raise document.error(("hardware", "captured_sizes"), str(error)) from None
     if experiment.sla.anchors is not None:

@@ -121,8 +121,14 @@ class Workload(Section):
         return self
 
 
-def _list_or_word(value: Any) -> str:
-    return "list" if isinstance(value, list) else "word"
+class MultiplesOf(Section):
+    """The captured sizes that are multiples of a number."""
+
+    multiples_of: Count
+
+
+def _sizes_kind(value: Any) -> str:
+    return "list" if isinstance(value, list) else "rule" if isinstance(value, dict | MultiplesOf) else "word"
 
 
 class Hardware(Section):
@@ -131,8 +137,9 @@ class Hardware(Section):
     profile: Annotated[str, Field(min_length=1)]
     captured_sizes: Annotated[
         Annotated[Literal["all", "powers_of_two"], Tag("word")]
+        | Annotated[MultiplesOf, Tag("rule")]
         | Annotated[Annotated[list[Count], Field(min_length=1)], Tag("list")],
-        Discriminator(_list_or_word),
+        Discriminator(_sizes_kind),
     ] = "all"
     lookup: Lookup = "ceil"
     planning_lookup: Lookup | None = None

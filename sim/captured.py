@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from .profile_schema import Profile, ProfileError
 
-CapturedSizes = Literal["all", "powers_of_two"] | Sequence[int]
+CapturedSizes = Literal["all", "powers_of_two"] | Mapping[str, int] | Sequence[int]
 
 
 def with_captured_sizes(profile: Profile, sizes: CapturedSizes) -> Profile:
@@ -18,7 +18,8 @@ def with_captured_sizes(profile: Profile, sizes: CapturedSizes) -> Profile:
 
     Args:
         profile: what was timed.
-        sizes: ``all``; ``powers_of_two``, and the largest, whatever it is; or the sizes that stay, ascending.
+        sizes: ``all``; ``powers_of_two`` or ``{"multiples_of": n}``, and the largest, whatever it is; or the sizes that
+            stay, ascending.
 
     Raises:
         ProfileError: if a size has no graph in the profile, or the largest is left out. Above the largest graph steps
@@ -31,6 +32,8 @@ def with_captured_sizes(profile: Profile, sizes: CapturedSizes) -> Profile:
         raise ProfileError(f"profile `{profile.name}` has no captured sizes to choose from; use `captured_sizes: all`")
     if isinstance(sizes, str):
         kept = tuple(size for size in captured if size & (size - 1) == 0 or size == captured[-1])
+    elif isinstance(sizes, Mapping):
+        kept = tuple(size for size in captured if size % sizes["multiples_of"] == 0 or size == captured[-1])
     else:
         kept = tuple(sizes)
         _check(profile, kept)

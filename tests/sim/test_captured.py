@@ -36,6 +36,11 @@ def test_powers_of_two_keep_the_capture_limit() -> None:
     )
 
 
+def test_multiples_keep_the_capture_limit() -> None:
+    assert with_captured_sizes(SMALL, {"multiples_of": 16}).captured_sizes == (16, 32)
+    assert with_captured_sizes(SMALL, {"multiples_of": 24}).captured_sizes == (24, 32)
+
+
 @pytest.mark.parametrize("name", ["vllm-dsv4flash-b300-tp4", "llama31-8b-h100"])
 def test_fewer_graphs_never_make_a_step_cheaper(name: str) -> None:
     profile = load_profile(name)
