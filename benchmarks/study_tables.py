@@ -1,0 +1,104 @@
+"""Write the effects of a finished sweep as a small table, copy its figures, and fill them into a page.
+
+    python benchmarks/study_tables.py RUN DEST PAGE
+
+``DEST/<name>.csv`` gets the rows of every effect in ``RUN/summary.json``, ``<name>`` being that of the run folder, and
+the figures of the effects follow as ``DEST/<name>-<number>.svg``. In PAGE, each pair of markers
+
+    <!-- table <name> <number> -->
+    <!-- end -->
+
+encloses the table of that effect: a row for each line, a column for each value on the x axis, changes in per cent with
+95 % intervals.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+Row = dict[str, str]
+
+COLUMNS = (
+    *("effect", "metric", "along", "against", "panels", "lines"),
+    *("panel", "line", "x", "ratio", "low", "high", "seeds", "pairs", "left_out"),
+)
+MARKED = re.compile(r"(<!-- table (\S+) (\d+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def effect_rows(summary: dict) -> list[Row]:
+    """Rows of all effects, numbers with seven digits."""
+    rows = []
+    for number, effect in enumerate(summary["effects"], start=1):
+        against = effect["against"]
+        shared = {
+            "effect": number,
+            "metric": effect["metric"],
+            "along": effect["along"],
+            "against": against["arm"] if isinstance(against, dict) else against,
+            "panels": effect["panels"],
+            "lines": effect["lines"],
+        }
+        for row in effect["rows"]:
+            numbers = {key: None if row[key] is None else f"{row[key]:.7g}" for key in ("ratio", "low", "high")}
+            rows.append({key: "" if value is None else str(value) for key, value in (shared | row | numbers).items()})
+    return rows
+
+
+def markdown(rows: list[Row]) -> str:
+    """A table for each panel."""
+    panels = dict.fromkeys(row["panel"] for row in rows)
+    return "\n".join(_panel([row for row in rows if row["panel"] == panel]) for panel in panels)
+
+
+def _panel(rows: list[Row]) -> str:
+    across = list(dict.fromkeys(row["x"] for row in rows))
+    head = f"{rows[0]['panel']}: {rows[0]['lines']}" if rows[0]["panel"] else rows[0]["lines"]
+    lines = [f"| {head} | " + " | ".join(across) + " |", "|---" * (len(across) + 1) + "|"]
+    for name in dict.fromkeys(row["line"] for row in rows):
+        cells = {row["x"]: _cell(row) for row in rows if row["line"] == name}
+        lines.append(f"| {name} | " + " | ".join(cells[x] for x in across) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(row: Row) -> str:
+    if row["x"] == row["against"]:
+        return "0"
+    mean = _change(row["ratio"])
+    return f"{mean} ({_change(row['low'])}, {_change(row['high'])})" if row["low"] else mean
+
+
+def _change(ratio: str) -> str:
+    return f"{100 * (float(ratio) - 1):+.2f}"
+
+
+def filled(page: str, folder: Path) -> str:
+    """The page with every marked table written anew from the csv files of a folder."""
+
+    def table(match: re.Match[str]) -> str:
+        with (folder / f"{match[2]}.csv").open(newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["effect"] == match[3]]
+        return f"{match[1]}{markdown(rows)}{match[4]}"
+
+    return MARKED.sub(table, page)
+
+
+def main(run: Path, folder: Path, page: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = effect_rows(json.loads((run / "summary.json").read_bytes()))
+    with (folder / f"{run.name}.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    for figure in run.glob("effect-*.svg"):
+        shutil.copyfile(figure, folder / f"{run.name}-{figure.stem.rpartition('-')[2]}.svg")
+    if page.exists():
+        page.write_text(filled(page.read_text(encoding="utf-8"), folder), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))
