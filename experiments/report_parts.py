@@ -277,6 +277,25 @@ def _threshold_values(part: Part) -> Html:
     return table(columns, "Tokens per request and step, anchor included")
 
 
+def _values_of(name: str, part: Part) -> Iterator[Html]:
+    """Yield the values of a figure that the run has drawn; most are kept beside it, in a table of the same name."""
+    file = part.drawn / f"{name}.parquet"
+    if name == "threshold":
+        yield _threshold_values(part)
+    elif file.is_file():
+        values = pl.read_parquet(file)
+        numbers = [column for column, kind in values.schema.items() if kind.is_numeric()]
+        ordered = values.select(*(column for column in values.columns if column not in numbers), *numbers)
+        columns: list[Column] = [(column, [_plain(each) for each in ordered[column]]) for column in ordered.columns]
+        yield table(columns, f"Values of the figure {name}", len(columns) - len(numbers))
+
+
+def _plain(value: float | str | None) -> str:
+    if value is None:
+        return NONE
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 def further_parts(part: Part) -> Iterator[tuple[str, Html]]:
     """Yield the other figures that the experiment asks for, as the run has drawn them."""
     for name in part.experiment.output.figures:
@@ -285,7 +304,7 @@ def further_parts(part: Part) -> Iterator[tuple[str, Html]]:
             continue
         if file.is_file():
             made = inline_file(file.read_text(encoding="utf-8"), part.figure_name(name), f"Figure {name} of the run")
-            yield f"Figure: {name}", join([made, *([_threshold_values(part)] if name == "threshold" else [])])
+            yield f"Figure: {name}", join([made, *_values_of(name, part)])
         else:
             yield f"Figure: {name}", notes([f"The run folder has no {name}.svg; --resume draws it."])
 

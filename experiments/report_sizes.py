@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from ..sim.cost import StepCost
 from ..sim.curve import reference_samples
-from ..sim.profile import FlatProfileWarning, ProfileError, dump_profile
+from ..sim.profile import FlatProfileWarning, ProfileError, dump_profile, load_profile
 from .canvas import canvas
 from .points import profile_of
 from .roles import Roles
@@ -105,10 +105,10 @@ def cost_of(experiment: Experiment, digest: str | None) -> StepCost | str:
     """
     name = experiment.hardware.profile
     try:
-        profile = profile_of(experiment)
+        given, profile = load_profile(name), profile_of(experiment)
     except (ProfileError, OSError) as error:
         return f"No step-cost curve: {error}"
-    if digest is not None and hashlib.sha256(dump_profile(profile).encode()).hexdigest() != digest:
+    if digest is not None and hashlib.sha256(dump_profile(given).encode()).hexdigest() != digest:
         return f"No step-cost curve: the profile {name} is no longer the one that the run used."
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FlatProfileWarning)

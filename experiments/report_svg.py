@@ -16,6 +16,10 @@ MARK = "mark-"
 """How the identifiers of what shows data begin, after the figure's prefix."""
 
 _LEFT_OUT = re.compile(r"<!--.*?-->|<metadata>.*?</metadata>\s*|<\?xml.*?\?>|<!DOCTYPE.*?>\s*", re.DOTALL)
+_SIZE = re.compile(r'viewBox="0 0 ([\d.]+) ')
+_WIDE = 560.0
+"""Points from which on a figure takes the whole width of the page."""
+
 _NAMES = re.compile(r'(\bid="|\bhref="#|url\(#)')
 
 
@@ -94,6 +98,7 @@ def _data(axes: Axes) -> list[Artist]:
 def _framed(text: str, prefix: str, caption: str) -> Html:
     bare = _LEFT_OUT.sub("", text)
     named = _NAMES.sub(rf"\g<1>{prefix}-", bare[bare.index("<svg") :])
+    wide = (size := _SIZE.search(named)) is not None and float(size[1]) > _WIDE
     label = tag("figcaption", caption, id=f"{prefix}-caption")
     drawn = named.replace("<svg ", f'<svg role="img" aria-labelledby="{prefix}-caption" ', 1)
-    return tag("figure", tag("div", Html(drawn), class_="drawing", tabindex="0"), label)
+    return tag("figure", tag("div", Html(drawn), class_="drawing wide" if wide else "drawing", tabindex="0"), label)

@@ -13,7 +13,7 @@ from .cells import Cell
 from .effect_figure import effect_figure
 from .effects import effect_table
 from .report_html import Column, Html, beside, join, notes, section, table
-from .report_parts import WIDTH, Part, sections, sizes_part
+from .report_parts import WIDTH, Part, further_parts, sections, sizes_part
 from .report_run import ReportRun
 from .report_svg import inline_figure, reflow
 from .report_waste import PARTS, waste_table
@@ -24,6 +24,9 @@ from .terminal_cells import ARMS_TITLE, arm_columns, effect_columns, effect_note
 
 MOST_CELLS = 4
 """Combinations shown in full; a sweep with more has tables only."""
+
+MOST_DRAWN = 12
+"""Combinations whose further figures, such as `transient`, are shown all the same."""
 
 
 def sweep_sections(run: ReportRun, prefix: str) -> Iterator[Html]:
@@ -83,32 +86,41 @@ def _mean(part: pl.DataFrame, at: Mapping[str, Any], name: str) -> str:
 
 
 def _in_full(run: ReportRun, prefix: str) -> Iterator[Html]:
-    """Yield each combination's own sections if they are few, else the step cost of each machine."""
+    """Yield each combination's own sections if they are few, else the step cost of each machine and what was drawn."""
     cells = list(cells_of(run.points, run.plan))
-    if len(cells) > MOST_CELLS:
-        folder = "the figures of each are in the run's folder cells/"
-        yield notes([f"{len(cells)} combinations; at most {MOST_CELLS} are shown here one by one: {folder}."])
-        for index, part in enumerate(_machines(run, cells, prefix), start=1):
-            several = "" if index == 1 else f" ({index})"
-            yield section(f"Step cost and the batch sizes chosen{several}", sizes_part(part), level=3)
+    parts = [_part(run, index, *cell, prefix) for index, cell in enumerate(cells, start=1)]
+    names = [f"Combination {index}: {cell.name}" for index, (cell, _) in enumerate(cells, start=1)]
+    if len(cells) <= MOST_CELLS:
+        for name, part in zip(names, parts, strict=True):
+            yield section(name, *sections(part, level=4), level=3)
         return
-    for index, (cell, points) in enumerate(cells, start=1):
-        drawn = run.folder / "cells" / str(index)
-        part = Part(cell.experiment, points, f"{prefix}-cell{index}", run.folder, drawn, True, _digest(run, cell))
-        yield section(f"Combination {index}: {cell.name}", *sections(part, level=4), level=3)
+    folder = "the figures of each are in the run's folder cells/"
+    yield notes([f"{len(cells)} combinations; at most {MOST_CELLS} are shown here one by one: {folder}."])
+    yield from _machines(run, cells, prefix)
+    for name, part in zip(names, parts[:MOST_DRAWN], strict=False):
+        further = list(further_parts(part))
+        if further:
+            yield section(name, *(section(title, made, level=4) for title, made in further), level=3)
 
 
-def _machines(run: ReportRun, cells: Sequence[tuple[Cell, pl.DataFrame]], prefix: str) -> Iterator[Part]:
-    """Yield a part for each machine that differs in its step cost, with the points of all its combinations."""
+def _part(run: ReportRun, index: int, cell: Cell, points: pl.DataFrame, prefix: str) -> Part:
+    drawn = run.folder / "cells" / str(index)
+    return Part(cell.experiment, points, f"{prefix}-cell{index}", run.folder, drawn, True, _digest(run, cell))
+
+
+def _machines(run: ReportRun, cells: Sequence[tuple[Cell, pl.DataFrame]], prefix: str) -> Iterator[Html]:
+    """Yield the step cost of each machine that differs in it, with the sizes chosen in all its combinations."""
     machines: dict[str, list[tuple[Cell, pl.DataFrame]]] = {}
     for cell, points in cells:
-        hardware = cell.experiment.hardware.model_copy(update={"noise_cv": 0.0, "max_num_seqs": 1})
-        machines.setdefault(hardware.model_dump_json(), []).append((cell, points))
-    for index, those in enumerate(machines.values(), start=1):
+        known = cell.experiment.hardware.model_dump(exclude={"noise_cv", "max_num_seqs"}, exclude_none=True)
+        name = ", ".join(f"{key} {value}" for key, value in known.items())
+        machines.setdefault(name, []).append((cell, points))
+    for index, (name, those) in enumerate(machines.items(), start=1):
         cell, points = those[0][0], pl.concat([points for _, points in those])
-        yield Part(
-            cell.experiment, points, f"{prefix}-machine{index}", run.folder, run.folder, True, _digest(run, cell)
-        )
+        place = f"{prefix}-machine{index}"
+        part = Part(cell.experiment, points, place, run.folder, run.folder, True, _digest(run, cell))
+        together = notes([f"{len(those)} combinations together: {name}."])
+        yield section("Step cost and the batch sizes chosen", together, sizes_part(part), level=3)
 
 
 def _digest(run: ReportRun, cell: Cell) -> str | None:

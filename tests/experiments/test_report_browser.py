@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ def problems(browser: Any, file: Path, width: int) -> list[str]:
     browser.get("about:blank")
     for log in ("browser", "performance"):
         browser.get_log(log)
-    browser.get(file.as_uri())
+    show(browser, file)
     seen = browser.execute_script(LOOK)
     found = [f"console: {entry['message']}" for entry in browser.get_log("browser")]
     found += [f"request: {url}" for url in requests(browser) if url != file.as_uri()]
@@ -98,12 +99,21 @@ def problems(browser: Any, file: Path, width: int) -> list[str]:
     return found
 
 
+def show(browser: Any, file: Path) -> None:
+    """Open a file and wait until all of it is there."""
+    browser.get(file.as_uri())
+    end = time.monotonic() + 30
+    while browser.execute_script("return document.readyState") != "complete":
+        assert time.monotonic() < end, f"{file} does not finish loading"
+        time.sleep(0.05)
+
+
 def cut_in_print(browser: Any, file: Path) -> int:
     """Return how many tables, texts or figures of a page do not fit on paper; its width must."""
     screen = {"width": PAPER, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
-    browser.get(file.as_uri())
+    show(browser, file)
     cut: int = browser.execute_script(CUT)
     return cut
 
