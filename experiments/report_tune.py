@@ -87,4 +87,6 @@ def _text(value: Any) -> str:
         return "-"
     if isinstance(value, float):
         return f"{value:.6g}"
+    if isinstance(value, list) and not any(isinstance(each, list | Mapping) for each in value):
+        return ", ".join(map(_text, value)) or "none"
     return value if isinstance(value, str) else json.dumps(value)

@@ -297,6 +297,24 @@ def test_a_large_sweep_has_tables_and_says_what_is_left_out(shown: Any) -> None:
     assert found.text["h3"].count("Step cost and the batch sizes chosen") == 1
 
 
+def test_other_figures_come_with_their_values(tmp_path: Path, report_runs: Any) -> None:
+    folder = copy(report_runs.plain, tmp_path)
+    config = (folder / "config.yaml").read_text(encoding="utf-8")
+    (folder / "config.yaml").write_text(config.replace("- threshold", "- transient"), encoding="utf-8")
+    assert page(tmp_path, folder).says("The run folder has no transient.svg; --resume draws it.")
+    shutil.copy(folder / "threshold.svg", folder / "transient.svg")
+    pl.DataFrame({"mean": [1.25, None], "arm": ["a", "b"]}).write_parquet(folder / "transient.parquet")
+    found = page(tmp_path, folder)
+    assert found.table("Values of the figure transient") == [{"arm": "a", "mean": "1.25"}, {"arm": "b", "mean": "-"}]
+    assert found.ids.count("r1-transient-figure_1") == 1
+
+
+def test_the_threshold_figure_has_its_values(shown: Any, report_runs: Any) -> None:
+    points = pl.read_parquet(report_runs.plain / "points.parquet").filter(arm="threshold-40")
+    row = shown("plain").row("Tokens per request and step", threshold="0.4")
+    assert row["accepted"] == f"{points['accepted_length'].mean():.2f}"
+
+
 def test_long_tables_say_what_they_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_html, "MOST_ROWS", 2)
     made = report_html.table([("a", ["1", "2", "3"])], "numbers")

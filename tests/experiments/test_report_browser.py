@@ -16,11 +16,13 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
+from specsched.experiments.canvas import canvas, save
 from specsched.experiments.report import write_report
 
 pytestmark = pytest.mark.browser
 
 WIDTHS = (1280, 390)
+PAGES = ("run", "compared", "sweeps", "tuning")
 PAPER = 688
 """Width of an A4 page without its margins, CSS pixels."""
 
@@ -39,7 +41,11 @@ FLAGS = (
 LOOK = """
 const box = (each) => { const b = each.getBoundingClientRect(); return b.width > 0 && b.height > 0; };
 const marks = '[id*="mark-"], g[id*="-axes_"] > g[id*="line2d_"], g[id*="-axes_"] > g[id*="Collection_"]';
-const drawn = (svg) => [...svg.querySelectorAll(marks)].some((each) => {
+// In a figure that a run has drawn, filled patches of its axes are the background and bars; edges have no filling.
+const filled = (each) => each.id.includes("-patch_") && getComputedStyle(each.querySelector("path")).fill !== "none";
+const bars = (svg) => [...svg.querySelectorAll('g[id*="-axes_"]')].some((axes) =>
+  [...axes.children].filter(filled).length > 1);
+const drawn = (svg) => bars(svg) || [...svg.querySelectorAll(marks)].some((each) => {
   const b = each.getBoundingClientRect(); return b.width > 0 || b.height > 0; });
 return {
   width: window.innerWidth,
@@ -125,25 +131,38 @@ def requests(browser: Any) -> list[str]:
     return [url for url in urls if not url.startswith("data:")]
 
 
+def tuned(folder: Path) -> Path:
+    """Make a folder as tuning leaves it, with a figure of bars."""
+    result = folder / "tuned"
+    figure, (axes,) = canvas(6.0, 3.0, 1)
+    axes.barh(["lag", "load"], [0.7, 0.3])
+    save(figure, result / "importance")
+    (result / "manifest.json").write_text('{"status": "complete"}')
+    (result / "config.yaml").write_text("tune: {}")
+    (result / "summary.json").write_text('{"kind": "tune", "verdict": "Verdict: better.", "importance": {"lag": 0.7}}')
+    return result
+
+
 @pytest.fixture(scope="module")
 def files(report_runs: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Reports of a run, of two compared, and of sweeps with few and with many combinations."""
+    """Reports of a run, of two compared, of sweeps with few and with many combinations, and of a tuning."""
     folder = tmp_path_factory.mktemp("pages")
     wanted = {
         "run": [report_runs.plain],
         "compared": [report_runs.plain, report_runs.other],
         "sweeps": [report_runs.sweep, report_runs.wide],
+        "tuning": [tuned(folder)],
     }
     return {name: write_report(runs, folder / f"{name}.html") for name, runs in wanted.items()}
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", ["run", "compared", "sweeps"])
+@pytest.mark.parametrize("name", PAGES)
 def test_a_report_is_sound(browser: Any, files: dict[str, Path], name: str, width: int) -> None:
     assert problems(browser, files[name], width) == []
 
 
-@pytest.mark.parametrize("name", ["run", "compared", "sweeps"])
+@pytest.mark.parametrize("name", PAGES)
 def test_nothing_is_cut_in_print(browser: Any, files: dict[str, Path], name: str) -> None:
     assert cut_in_print(browser, files[name]) == 0
 
