@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from .schema import Experiment
 from .tune_measure import Measured, measure
 from .tune_points import Evaluator, kept_open
 from .tune_schema import Objective, Tune
-from .tune_space import Candidate, Space, load_space
+from .tune_space import LOAD, Candidate, Space, load_space
 from .tune_terminal import print_study
 from .tune_verdict import seeds_table, verdict
 from .working_directory import make_working_directory_importable
@@ -154,6 +155,7 @@ def _judge(study: tune_study.Study, space: Space, evaluator: Evaluator, quiet: b
     parameters = {trial.number: trial.params for trial in study.trials.get_trials(deepcopy=False)}
     front = tuple(space.candidate(number, parameters[number]) for number in front_of(trials, tune.objectives))
     judged = {"default": space.default_candidate(), **{f"trial {each.number}": each for each in front}}
+    judged |= dict(_at_their_loads(front, space))
     points = sum(len(each.experiment.sweep.load) for each in judged.values()) * len(tune.seeds.testing)
     with show_progress(points, quiet, Console(stderr=True), "testing points") as advance:
         tables = evaluator.tables(list(judged.values()), tune.seeds.testing, advance)
@@ -163,6 +165,24 @@ def _judge(study: tune_study.Study, space: Space, evaluator: Evaluator, quiet: b
         if table is not None
     }
     return Found(trials, front, measured, tune_study.importance(study, trials, tune))
+
+
+def _at_their_loads(front: Sequence[Candidate], space: Space) -> Iterator[tuple[str, Candidate]]:
+    """Yield the default at each searched load that was chosen, so that the load's share of an advantage is known."""
+    if LOAD in space.tune.space:
+        for each in front:
+            load = each.experiment.sweep.load
+            if load != space.base.sweep.load:
+                name = at_load(load[0])
+                yield (
+                    name,
+                    dataclasses.replace(space.candidate(-2, {LOAD: each.parameters[LOAD]}), number=-2 - each.number),
+                )
+
+
+def at_load(load: float) -> str:
+    """Return the name of the default at another load."""
+    return f"default at load {load:g}"
 
 
 def front_of(trials: pl.DataFrame, objectives: Sequence[Objective]) -> list[int]:
@@ -228,19 +248,22 @@ def summarize(found: Found, space: Space) -> Summary:
         "default": {"parameters": default and dict(default)},
         "front": front,
         "importance": found.weights,
-        "verdict": None if best is None else sentence(best["testing"], len(tune.seeds.testing)),
+        "verdict": None if best is None else sentence(best["testing"], len(tune.seeds.testing)) + same_load(best),
     }
 
 
 def _chosen(candidate: Candidate, found: Found, tune: Tune) -> Summary:
     row = found.trials.row(by_predicate=pl.col("trial") == candidate.number, named=True)
-    testing = verdict(found.measured.get(f"trial {candidate.number}"), found.measured.get("default"), tune)
+    tuned = found.measured.get(f"trial {candidate.number}")
+    testing = verdict(tuned, found.measured.get("default"), tune)
+    beside = found.measured.get(at_load(row["load"])) if LOAD in tune.space else None
     return {
         "trial": candidate.number,
         "parameters": dict(candidate.parameters),
         "load": row["load"],
         "tuning": {each.name: row[each.name] for each in tune.objectives},
         "testing": testing,
+        "testing_at_same_load": None if beside is None else verdict(tuned, beside, tune)["objectives"],
     }
 
 
@@ -258,6 +281,17 @@ def sentence(testing: Summary, seeds: int) -> str:
         return f"Verdict: tuned beats the default on held-out seeds: {figures}."
     worse = any(each["verdict"] == "worse" for each in testing["objectives"])
     return f"Verdict: tuned {'is worse than' if worse else 'does not beat'} the default on held-out seeds: {figures}."
+
+
+def same_load(best: Summary) -> str:
+    """Return what is left of the advantage over the default at the candidate's own load, if that was searched."""
+    if best["testing_at_same_load"] is None:
+        return ""
+    first = best["testing_at_same_load"][0]
+    if first["low"] is None:
+        return ""
+    change, low, high = (f"{100 * (first[key] - 1):+.2f} %" for key in ("ratio", "low", "high"))
+    return f" Over the default at the same load {best['load']:g}: {change} ({low} .. {high})."
 
 
 def _write_scenario(file: Path, candidate: Candidate, space: Space) -> None:

@@ -14,7 +14,7 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-TRIES = 20
+TRIES = 10
 """Proposals of a kind before the next kind is asked; a space that is used up is proposed from again."""
 
 NEIGHBOUR_EVERY = 4

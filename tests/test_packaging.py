@@ -24,7 +24,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 ROOMS: dict[str, str] = PROJECT["tool"]["setuptools"]["package-dir"]
-EXTRAS = ("specsched.kernels.",)
+EXTRAS = ("specsched.kernels.", "specsched.experiments.tune_sampler")
 """Modules that need an extra; the tests of their rooms import them."""
 NOT_SHIPPED = {"tests", "docs", "benchmarks", "build", "dist", "runs"}
 GENERATED = shutil.ignore_patterns(
@@ -51,6 +51,8 @@ COMMANDS = {
     "run": ["run {shipped}/frontier.yaml -o out --workers 2 -q --set sweep.load=[1] --set seeds=[0,1] " + SHORT],
     "report": ["report out -o report.html"],
     "check": ["check async_topk --examples 50"],
+    # The extra is not installed there; what the command does is tested in tests/experiments.
+    "tune": ["tune --help"],
     "profiles": ["profiles", "profiles vllm-dsv4flash-b300-tp4"],
     # The extra is not installed there; what the commands do is tested in tests/kernels.
     "kernels compile": ["kernels compile --help"],
