@@ -108,7 +108,25 @@ def _run(words: list[str]) -> list[str]:
     return [*short, "--set", "workload.cohort=16"] if len(short) <= 7 else short
 
 
-STUDIES: dict[str, tuple[str, ...]] = {}
+_BRIEF = ("--set", "workload.lengths={prompt: 100, output: 20}")
+_ONE_JOIN = (
+    "--set",
+    "sweep.axes.joins={optimistic: {arms.lag-1.policy.joins: optimistic}, mean: {arms.lag-1.policy.joins: mean}}",
+)
+
+STUDIES: dict[str, tuple[str, ...]] = {
+    "lag_bursts": (
+        *_BRIEF,
+        "--set",
+        "workload.requests=100",
+        *_ONE_JOIN,
+        "--set",
+        "sweep.axes.burst={waves: {workload.arrivals: {kind: waves, size: 64, share: 0.5}}}",
+    ),
+    "lag_transient": (*_BRIEF, "--set", "workload.requests=260", *_ONE_JOIN),
+    "calibration": (*_BRIEF, "--set", "workload.cohort=12", "--set", "sweep.load=[8]"),
+    "jaggedness": (*_BRIEF, "--set", "workload.cohort=12", "--set", "sweep.load=[8]"),
+}
 """Settings that shorten the experiments whose axes do not fit the general rule."""
 
 
