@@ -12,7 +12,7 @@ from .report import write_report
 
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN..", help="Folders of finished runs; the first is compared with.")
+        list[Path], typer.Argument(metavar="RUN", help="Folders of finished runs; the first is compared with.")
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file.")] = Path("report.html"),
     title: Annotated[str | None, typer.Option(help="Heading of the page.  [default: the folders' names]")] = None,

@@ -87,7 +87,7 @@ def _front(run: ReportRun) -> pl.DataFrame:
 
 def frontiers_figure(names: Sequence[str], fronts: Sequence[pl.DataFrame]) -> Figure:
     """Return the frontiers of runs on one plane, joined by thin lines that only guide the eye."""
-    figure, (axes,) = canvas(6.6, 4.6, 1)
+    figure, (axes,) = canvas(5.6, 4.2, 1)
     axes.set(xlabel="interactivity, tok/s/user", ylabel="throughput, tok/s/GPU")
     if not any(len(front) for front in fronts):
         say_empty(axes, "no run has a frontier")

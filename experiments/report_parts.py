@@ -34,7 +34,7 @@ from .terminal import (
 )
 
 NONE = "-"
-WIDTH = 6.6
+WIDTH = 5.6
 """Inches of a figure beside its values."""
 
 Cells = Callable[[float], str]
@@ -120,7 +120,7 @@ def frontier_part(part: Part) -> Html:
     load = load_name(part.experiment)
     figure = frontier_figure(part.points, part.experiment.sla.anchors or (), part.cast, load)
     caption = "Throughput against interactivity; dashed lines are the SLA anchors, filled markers are on the frontier"
-    drawn = inline_figure(reflow(figure, 1, WIDTH, 4.4), part.figure_name("frontier"), caption)
+    drawn = inline_figure(reflow(figure, 1, WIDTH, 4.0), part.figure_name("frontier"), caption)
     return beside(drawn, frontier_values(part), notes(_interval_note(part)))
 
 
@@ -172,7 +172,7 @@ def values_table(part: Part, wanted: Mapping[str, tuple[str, Cells]], caption: s
 
 def budget_part(part: Part) -> Html:
     """Return throughput and verify budget against load."""
-    figure = reflow(load_figure(part.points, part.cast, load_name(part.experiment)), 1, WIDTH, 3.2)
+    figure = reflow(load_figure(part.points, part.cast, load_name(part.experiment)), 1, WIDTH, 3.0)
     caption = "Throughput, and drafts verified per request with the anchor, against load"
     drawn = inline_figure(figure, part.figure_name("load"), caption)
     return beside(drawn, budget_values(part))
@@ -251,7 +251,7 @@ def waste_part(part: Part) -> Html:
     shares = waste_table(part.points, part.shown)
     if not len(shares):
         return notes(["No point has a verify budget and a padded fraction."])
-    figure = reflow(waste_figure(shares, part.cast), 2, WIDTH, 1.9)
+    figure = reflow(waste_figure(shares, part.cast), 2, WIDTH, 1.7)
     caption = (
         f"Share of executed tokens by {load_name(part.experiment)}: anchors, accepted and rejected drafts, padding"
     )

@@ -119,7 +119,7 @@ def sizes_figure(cost: StepCost, chosen: Chosen | None, cast: Roles) -> Figure:
     """Return the step-time curve, and below it for each arm the sizes that ran, larger where more steps did."""
     arms = [] if chosen is None else [arm for arm in cast.arms if arm not in cast.band_ends]
     last = _last(cost, chosen)
-    figure, (top, *below) = canvas(6.6, 3.2 + 0.24 * len(arms), 2 if chosen else 1)
+    figure, (top, *below) = canvas(5.6, 3.0 + 0.24 * len(arms), 2 if chosen else 1)
     if chosen:
         grid = figure.add_gridspec(2, 1, height_ratios=(3.2, 0.6 + 0.24 * len(arms)))
         top.set_subplotspec(grid[0])

@@ -80,7 +80,7 @@ def _legend_below(figure: Figure, width: float) -> float:
         handles, labels = legend.legend_handles, [text.get_text() for text in legend.get_texts()]
         shown = [handle for handle in handles if handle is not None]
         legend.remove()
-        across = max(1, int(width / (0.55 + 0.066 * max(map(len, labels), default=1))))
+        across = max(1, int(width / (0.5 + 0.055 * max(map(len, labels), default=1))))
         figure.legend(shown, labels, loc="outside lower center", ncols=across, frameon=False, fontsize=9)
         return 0.22 * -(-len(labels) // across)
     return 0.0

@@ -47,7 +47,7 @@ def _effect(run: ReportRun, index: int, effect: Mapping[str, Any], prefix: str) 
     figure = effect_figure(values, asked)
     panels = len(figure.axes)
     figure.axes[0].set_ylabel("change, %")  # the caption says of what, against what
-    drawn = inline_figure(reflow(figure, min(2, panels), WIDTH, 3.4), prefix, effect_title(dict(effect)))
+    drawn = inline_figure(reflow(figure, min(2, panels), WIDTH, 3.1), prefix, effect_title(dict(effect)))
     columns = effect_columns(dict(effect))
     columns.append(("pairs a seed", [str(row["pairs"] // max(1, row["seeds"])) for row in effect["rows"]]))
     columns.append(("seeds", [str(row["seeds"]) for row in effect["rows"]]))
