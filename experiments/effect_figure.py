@@ -14,6 +14,9 @@ from .canvas import canvas, say_empty
 from .schema import AgainstArm, Effect
 from .styles import COLOURS, MARKERS
 
+MOST_LETTERS = 30
+"""Letters of all values on an x axis that fit side by side."""
+
 
 def effect_figure(table: pl.DataFrame, effect: Effect, title: str = "") -> Figure:
     """Return a panel for each value of ``effect.panels`` and in it a line for each of ``effect.lines``.
@@ -30,7 +33,7 @@ def effect_figure(table: pl.DataFrame, effect: Effect, title: str = "") -> Figur
         say_empty(axes[0], "no pair of points to compare")
         return figure
     against = effect.against.arm if isinstance(effect.against, AgainstArm) else f"{effect.along} {effect.against}"
-    axes[0].set_ylabel(f"{effect.metric}: change against {against}, %")
+    axes[0].set_ylabel(f"{effect.metric}\nchange against {against}, %")
     for each, part in zip(axes, parts, strict=True):
         _panel(each, part, effect)
     handles, labels = axes[0].get_legend_handles_labels()
@@ -51,7 +54,9 @@ def _panel(axes: Axes, part: pl.DataFrame, effect: Effect) -> None:
         y, low, high = (100.0 * (_floats(line[name]) - 1.0) for name in ("ratio", "low", "high"))
         axes.plot(x, y, color=colour, marker=marker, markersize=4, linewidth=1.2, label=str(line["line"][0]))
         axes.vlines(x, low, high, color=colour, linewidth=1.2)
-    axes.set_xticks(range(len(places)), places)
+    crowded = sum(map(len, places)) > MOST_LETTERS
+    turned: dict[str, Any] = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if crowded else {}
+    axes.set_xticks(range(len(places)), places, **turned)
     axes.set_xlabel(effect.along)
     if effect.panels:
         axes.set_title(f"{effect.panels} {part['panel'][0]}", fontsize=10)

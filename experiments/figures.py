@@ -36,7 +36,7 @@ from .transient import transient_figure, transient_table
 
 if TYPE_CHECKING:
     from .cells import Plan
-    from .schema import Experiment
+    from .schema import Effect, Experiment
 
 BUDGET = "verify_budget"
 BAND_ALPHA = 0.22
@@ -57,9 +57,17 @@ def draw_plan(points: pl.DataFrame, plan: Plan, folder: Path) -> list[Path]:
         place, transients = folder / "cells" / str(number), partial(_transients, cell, folder)
         drawn += draw(part, cell.experiment, place, cell.name, transients)
     for number, effect in enumerate(plan.base.output.effects, start=1):
-        figure = effect_figure(effect_table(points, effect, plan), effect, plan.base.hardware.profile)
+        figure = effect_figure(effect_table(points, effect, plan), effect, _effect_title(effect, plan))
         drawn += save(figure, folder / f"effect-{number}")
     return drawn
+
+
+def _effect_title(effect: Effect, plan: Plan) -> str:
+    """Return what all points of an effect have in common: the machine, and single values it is restricted to."""
+    machines = {cell.experiment.hardware.profile for cell in plan.cells}
+    shared = [*machines] if len(machines) == 1 else []
+    shared += [f"{name} {values[0]}" for name, values in effect.where.items() if len(values) == 1]
+    return ", ".join(shared)
 
 
 def _transients(cell: Cell, folder: Path) -> pl.DataFrame:

@@ -56,7 +56,9 @@ def effect_columns(effect: Summary) -> list[Column]:
 
 
 def effect_notes(effect: Summary) -> Iterator[str]:
-    """Yield what an effect is averaged over, and what was left out."""
+    """Yield which points take part, what an effect is averaged over, and what was left out."""
+    for name, values in effect["where"].items():
+        yield f"Only where {name} is {' or '.join(str(value) for value in values)}."
     if effect["averaged_over"]:
         yield f"Geometric mean over {', '.join(effect['averaged_over'])}, paired by seed."
     lost = sum(row["left_out"] for row in effect["rows"])
