@@ -38,7 +38,7 @@ FEWER_JOINS = (
 STUDIES = {
     "lag_bursts": (4 * 2 * 9, (*SHORT, FEWER_BURSTS, FEWER_JOINS, "workload.requests=100")),
     "lag_transient": (2 * 7, (*SHORT, FEWER_JOINS, "workload.requests=260")),
-    "calibration": (3 * 2 * 5, (*SHORT, "workload.cohort=12", "sweep.load=[8]")),
+    "calibration": (4 * 2 * 5, (*SHORT, "workload.cohort=12", "sweep.load=[8]")),
     "jaggedness": (4 * 3 * 4, (*SHORT, "workload.cohort=12", "sweep.load=[8]")),
 }
 """For each study the points that are computed, and how it is shortened: one seed, few short answers, fewer cases."""
