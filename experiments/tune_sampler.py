@@ -15,7 +15,10 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 TRIES = 10
-"""Proposals of a kind before the next kind is asked; a space that is used up is proposed from again."""
+"""Known proposals of a kind before the next kind is asked."""
+
+UNIFORM_TRIES = 200
+"""The same of the last kind, which is cheap; a space that is used up is then proposed from again."""
 
 NEIGHBOUR_EVERY = 4
 """One proposal in so many lies beside the best so far."""
@@ -54,12 +57,13 @@ class FreshSampler(BaseSampler):
         """Return a proposal that no trial has, if one is found."""
         others = [each for each in study.get_trials(deepcopy=False) if each.number != trial.number]
         known = {_key(each.params, search_space) for each in others}
+        *kinds, last = self._kinds(study, trial, search_space, others)
+        proposals = [*(propose for propose in kinds for _ in range(TRIES)), *[last] * UNIFORM_TRIES]
         proposal: Parameters = {}
-        for propose in self._kinds(study, trial, search_space, others):
-            for _ in range(TRIES):
-                proposal = propose()
-                if _key(proposal, search_space) not in known:
-                    return proposal
+        for propose in proposals:
+            proposal = propose()
+            if _key(proposal, search_space) not in known:
+                break
         return proposal
 
     def sample_independent(

@@ -11,13 +11,12 @@ import pytest
 
 from specsched.experiments.errors import ConfigError
 from specsched.experiments.resolve import load_experiment, shipped_experiments
+from specsched.experiments.run_command import run_experiment
 from specsched.experiments.tune_command import front_of, sentence
 from specsched.experiments.tune_measure import measure
 from specsched.experiments.tune_schema import Constraint, Objective, Tune
 from specsched.experiments.tune_space import Space, load_space
 from specsched.experiments.tune_verdict import BETTER, OPEN, WORSE, verdict
-
-from .test_runner import run_command
 
 TEXT = """\
 workload: {lengths: {prompt: 100, output: 40}, cohort: 40}
@@ -199,7 +198,7 @@ def test_run_leaves_the_section_alone(tmp_path: Path) -> None:
         load_experiment(tmp_path / "with.yaml").model_dump() == load_experiment(tmp_path / "without.yaml").model_dump()
     )
     for name in ("with", "without"):
-        run_command(str(tmp_path / f"{name}.yaml"), "-o", str(tmp_path / name), "--set", "seeds=[0]", "--workers", "1")
+        run_experiment(str(tmp_path / f"{name}.yaml"), ["seeds=[0]"], tmp_path / name, workers=1, quiet=True)
     one, other = ((tmp_path / name / "points.parquet").read_bytes() for name in ("with", "without"))
     assert one == other
     assert "tune" not in (tmp_path / "with" / "config.yaml").read_text()

@@ -22,6 +22,7 @@ from specsched.experiments.errors import ConfigError, PointError
 from specsched.experiments.executors import processes
 from specsched.experiments.points import PointResult, run_point
 from specsched.experiments.resolve import load_experiment, shipped_experiments
+from specsched.experiments.run_command import run_experiment
 from specsched.experiments.schema import Experiment
 from specsched.experiments.tune_command import front_of, measuring, run_tuning
 from specsched.experiments.tune_measure import Measured, measure
@@ -30,7 +31,7 @@ from specsched.experiments.tune_space import Candidate, Space, load_space
 from specsched.experiments.tune_study import open_study, search, trials_table
 from specsched.experiments.tune_verdict import verdict
 
-from .test_runner import command, run_command, wait_until
+from .test_runner import command, wait_until
 
 TEXT = """\
 workload: {lengths: {prompt: 100, output: 30}, cohort: 30}
@@ -75,6 +76,12 @@ def formula(experiment: Experiment, arm: str, load: float, seed: int) -> PointRe
             "bound": False,
         }
     )
+
+
+@pytest.fixture(autouse=True)
+def no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Optuna waits for the disk after every line of a journal; what a power cut leaves is not tested here."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 class Counted:
@@ -321,7 +328,7 @@ def test_several_objectives_give_a_front(tmp_path: Path) -> None:
 def test_the_best_is_a_scenario_that_runs_to_the_tested_numbers(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(TEXT)
     out = run_tuning(str(tmp_path / "x.yaml"), output=tmp_path / "s", workers=1, trials=12, quiet=True)
-    run_command(str(out / "best.yaml"), "-o", str(tmp_path / "r"), "--workers", "1")
+    run_experiment(str(out / "best.yaml"), output=tmp_path / "r", workers=1, quiet=True)
     points = pl.read_parquet(tmp_path / "r" / "points.parquet")
     summary = json.loads((out / "summary.json").read_bytes())
     name = f"trial {summary['best']['trial']}"
