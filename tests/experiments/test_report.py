@@ -187,13 +187,13 @@ def test_provenance_and_configuration_are_complete(report_runs: Any, shown: Any)
 
 
 def test_waste_is_what_the_counts_say() -> None:
-    numbers = {"verify_budget": 4.0, "accepted_per_verified": 0.5, "padded_fraction": 0.2}
+    numbers = {"verify_budget": 4.0, "accepted_per_verified": 0.25, "padded_fraction": 0.2}
     plain = {"verify_budget": 1.0, "accepted_per_verified": None, "padded_fraction": 0.0}
     points = pl.DataFrame(
         [{"arm": "a", "load": 2.0, "seed": 0, **numbers}, {"arm": "b", "load": 2.0, "seed": 0, **plain}],
     )
     shares = waste_table(points, ["a", "b"]).drop("arm", "load").to_numpy()
-    np.testing.assert_allclose(shares, [[0.2, 0.3, 0.3, 0.2], [1.0, 0.0, 0.0, 0.0]], atol=1e-15)
+    np.testing.assert_allclose(shares, [[0.2, 0.15, 0.45, 0.2], [1.0, 0.0, 0.0, 0.0]], atol=1e-15)
 
 
 def test_waste_agrees_with_the_steps(report_runs: Any) -> None:
