@@ -9,7 +9,12 @@ the figures of the effects follow as ``DEST/<name>-<number>.svg``. In PAGE, each
     <!-- end -->
 
 encloses the table of that effect: a row for each line, a column for each value on the x axis, changes in per cent with
-95 % intervals.
+95 % intervals. A run with the figure ``transient`` gives ``DEST/<name>-transient.csv`` too, and
+
+    <!-- transient <name> <quantity> <value of each axis> .. -->
+    <!-- end -->
+
+encloses the means of one quantity: a row for each arm, a column for each step.
 """
 
 from __future__ import annotations
@@ -21,12 +26,18 @@ import shutil
 import sys
 from pathlib import Path
 
+import polars as pl
+
 Row = dict[str, str]
 
 COLUMNS = (
     *("effect", "metric", "along", "against", "panels", "lines"),
     *("panel", "line", "x", "ratio", "low", "high", "seeds", "pairs", "left_out"),
 )
+AROUND = (-1, 0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 12)
+"""Steps of a transient that are kept."""
+
+TRANSIENT = re.compile(r"(<!-- transient (\S+) (\S+) (.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 MARKED = re.compile(r"(<!-- table (\S+) (\d+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -76,6 +87,38 @@ def _change(ratio: str) -> str:
     return f"{100 * (float(ratio) - 1):+.2f}"
 
 
+def transient_rows(run: Path) -> pl.DataFrame:
+    """Means and intervals of every combination of a run's axes at the steps `AROUND`, with five digits."""
+    cells = json.loads((run / "cells.json").read_bytes())
+    parts = []
+    for number, cell in enumerate(cells, start=1):
+        part = pl.read_parquet(run / "cells" / str(number) / "transient.parquet").drop("load")
+        named = [pl.lit(str(value)).alias(axis) for axis, value in cell["values"].items()]
+        parts.append(part.filter(pl.col("offset").is_in(AROUND)).select(*named, pl.all()))
+    return pl.concat(parts).with_columns(pl.col("mean", "low", "high").round_sig_figs(5))
+
+
+def transient_table(rows: pl.DataFrame, quantity: str, values: list[str]) -> str:
+    """Means of a quantity in one combination, one digit after the point below 100 and none above."""
+    axes = rows.columns[: rows.columns.index("arm")]
+    here = rows.filter(
+        pl.col("quantity") == quantity, *(pl.col(axis) == value for axis, value in zip(axes, values, strict=True))
+    )
+    steps = here["offset"].unique().sort().to_list()
+    lines = [
+        f"| {quantity}, {', '.join(values)} | " + " | ".join(map(str, steps)) + " |",
+        "|---" * (len(steps) + 1) + "|",
+    ]
+    for arm in here["arm"].unique(maintain_order=True):
+        means = dict(here.filter(pl.col("arm") == arm).select("offset", "mean").iter_rows())
+        lines.append(f"| {arm} | " + " | ".join(_mean(means[step]) for step in steps) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _mean(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
 def filled(page: str, folder: Path) -> str:
     """The page with every marked table written anew from the csv files of a folder."""
 
@@ -84,7 +127,11 @@ def filled(page: str, folder: Path) -> str:
             rows = [row for row in csv.DictReader(file) if row["effect"] == match[3]]
         return f"{match[1]}{markdown(rows)}{match[4]}"
 
-    return MARKED.sub(table, page)
+    def transient(match: re.Match[str]) -> str:
+        rows = pl.read_csv(folder / f"{match[2]}-transient.csv")
+        return f"{match[1]}{transient_table(rows, match[3], match[4].split())}{match[5]}"
+
+    return TRANSIENT.sub(transient, MARKED.sub(table, page))
 
 
 def main(run: Path, folder: Path, page: Path) -> None:
@@ -96,6 +143,8 @@ def main(run: Path, folder: Path, page: Path) -> None:
         writer.writerows(rows)
     for figure in run.glob("effect-*.svg"):
         shutil.copyfile(figure, folder / f"{run.name}-{figure.stem.rpartition('-')[2]}.svg")
+    if any(run.glob("cells/*/transient.parquet")):
+        transient_rows(run).write_csv(folder / f"{run.name}-transient.csv")
     if page.exists():
         page.write_text(filled(page.read_text(encoding="utf-8"), folder), encoding="utf-8")
 
