@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -101,30 +100,31 @@ def _trade_off(trials: pl.DataFrame, tune: Tune, chosen: list[int]) -> Figure:
     first, *others = tune.objectives
     figure, axes = canvas(3.6 + 3.2 * len(others), 3.8, len(others))
     for each, other in zip(axes, others, strict=True):
-        _points(each, trials, first.name, other.name, chosen)
+        _points(each, trials, first.name, other.name, chosen, edge=False)
         each.set_xlabel(_label(first))
         each.set_ylabel(_label(other))
         _legend(each)
     return figure
 
 
-def _points(axes: Axes, trials: pl.DataFrame, x: str, y: str, chosen: list[int]) -> None:
-    """Scatter complete trials: filled where every constraint holds, hollow where not, stars for the chosen."""
+def _points(axes: Axes, trials: pl.DataFrame, x: str, y: str, chosen: list[int], edge: bool = True) -> None:
+    """Scatter trials that keep the constraints, stars for the chosen; with ``edge`` the others as ticks on the x axis.
+
+    What breaks a constraint has no place on the y axis: an objective read at an anchor that is missed is 0.
+    """
     complete = trials.filter(pl.col("state") == "complete")
     fine = complete["feasible"].cast(pl.Boolean).to_numpy().astype(bool)
-    if not len(complete):
-        say_empty(axes, "no complete trial")
-        return
-    at = [complete[name].cast(pl.Float64).to_numpy() for name in (x, y)]
     star = np.isin(complete["trial"].to_numpy(), chosen)
-    looks: list[tuple[Any, str, dict[str, Any]]] = [
-        (fine & ~star, "keeps the constraints", {"marker": "o", "s": 22, "color": BLUE}),
-        (~fine & ~star, "breaks one", {"marker": "o", "s": 22, "facecolors": "none", "edgecolors": GREY}),
-        (star, "chosen", {"marker": "*", "s": 130, "color": RED, "zorder": 3}),
-    ]
-    for mask, label, look in looks:
-        if mask.any():
-            axes.scatter(at[0][mask], at[1][mask], label=label, **look)
+    at, value = (complete[name].cast(pl.Float64).to_numpy() for name in (x, y))
+    if not fine.any():
+        say_empty(axes, "no trial keeps every constraint")
+        return
+    axes.scatter(at[fine & ~star], value[fine & ~star], s=22, color=BLUE, label="keeps the constraints")
+    axes.scatter(at[star], value[star], marker="*", s=130, color=RED, zorder=3, label="chosen")
+    if edge and not fine.all():
+        bottom = np.full(int((~fine).sum()), 0.02)
+        at_bottom = axes.get_xaxis_transform()
+        axes.plot(at[~fine], bottom, "|", color=GREY, transform=at_bottom, label="breaks one")
 
 
 def _legend(axes: Axes) -> None:
@@ -133,4 +133,4 @@ def _legend(axes: Axes) -> None:
 
 
 def _label(objective: Objective) -> str:
-    return f"{objective.name} ({'higher' if objective.maximize else 'lower'} is better)"
+    return f"{objective.name}\n({'higher' if objective.maximize else 'lower'} is better)"

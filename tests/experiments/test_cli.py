@@ -364,7 +364,8 @@ def test_help_starts_without_what_computes() -> None:
 
 
 def test_every_key_is_documented() -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs" / "scenario.md").read_text()
+    docs = Path(__file__).resolve().parents[2] / "docs"
+    text = (docs / "scenario.md").read_text() + (docs / "tuning.md").read_text()
     names = set(Experiment.model_fields)
     for definition in Experiment.model_json_schema()["$defs"].values():
         names |= set(definition.get("properties", {}))
