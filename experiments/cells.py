@@ -80,7 +80,7 @@ def load_plan(path: Path, settings: Sequence[str] = (), seed: int | None = None)
     if not axes:
         return Plan(base, (Cell({}, base),), base.model_dump())
     cells = tuple(_cells(document, axes, path.parent))
-    check_effects(base.output.effects, _values(cells))
+    check_effects(base.output.effects, _values(cells), document)
     return Plan(base, cells, document.data)
 
 

@@ -20,6 +20,7 @@ from .schema import AgainstArm, Effect
 
 if TYPE_CHECKING:
     from .cells import Plan
+    from .yaml_loader import Document, KeyPath
 
 _SCHEMA = {
     "panel": pl.String,
@@ -79,24 +80,28 @@ def effect_table(points: pl.DataFrame, effect: Effect, plan: Plan) -> pl.DataFra
     )
 
 
-def check_effects(effects: Sequence[Effect], values: Mapping[str, Sequence[Any]]) -> None:
+def check_effects(effects: Sequence[Effect], values: Mapping[str, Sequence[Any]], document: Document) -> None:
     """Check that what effects are compared with, and restricted to, occurs.
 
     Args:
         effects: `output.effects`.
         values: the values of every axis, of ``load`` and of ``arm``.
+        document: where they stand.
 
     Raises:
-        ConfigError: naming the effect, the value and those there are.
+        ConfigError: with the place, the value and those there are.
     """
     for index, effect in enumerate(effects):
-        wanted = [(f"where.{name}", name, value) for name, chosen in effect.where.items() for value in chosen]
+        wanted: list[tuple[KeyPath, str, Any]] = [
+            (("where", name), name, value) for name, chosen in effect.where.items() for value in chosen
+        ]
         if not isinstance(effect.against, AgainstArm):
-            wanted.append(("against", effect.along, effect.against))
-        for key, name, value in wanted:
+            wanted.append((("against",), effect.along, effect.against))
+        for path, name, value in wanted:
             if value not in values[name]:
-                known = ", ".join(str(each) for each in values[name])
-                raise ConfigError(f"output.effects.{index}.{key}: {name} is never {value!r}; its values are {known}")
+                known = ", ".join(f"{each:g}" if isinstance(each, float) else str(each) for each in values[name])
+                key = ("output", "effects", index, *path)
+                raise document.error(key, f"{name} is never {value!r}; its values are {known}")
 
 
 def _taking_part(points: pl.DataFrame, effect: Effect) -> pl.DataFrame:

@@ -123,6 +123,11 @@ STUDIES: dict[str, tuple[str, ...]] = {
         "--set",
         "sweep.axes.burst={waves: {workload.arrivals: {kind: waves, size: 64, share: 0.5}}}",
     ),
+    "lag_short_answers": (
+        *("--set", "workload.requests=100"),
+        *_ONE_JOIN,
+        *("--set", "sweep.axes.burst={waves: {workload.arrivals: {kind: waves, size: 32, share: 0.5}}}"),
+    ),
     "lag_transient": (*_BRIEF, "--set", "workload.requests=260", *_ONE_JOIN),
     "calibration": (*_BRIEF, "--set", "workload.cohort=12", "--set", "sweep.load=[8]"),
     "jaggedness": (*_BRIEF, "--set", "workload.cohort=12", "--set", "sweep.load=[8]"),

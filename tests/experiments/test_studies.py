@@ -37,6 +37,7 @@ FEWER_JOINS = (
 
 STUDIES = {
     "lag_bursts": (4 * 2 * 9, (*SHORT, FEWER_BURSTS, FEWER_JOINS, "workload.requests=100")),
+    "lag_short_answers": (4 * 2 * 9, (*SHORT, FEWER_BURSTS, FEWER_JOINS, "workload.requests=100")),
     "lag_transient": (2 * 7, (*SHORT, FEWER_JOINS, "workload.requests=260")),
     "calibration": (4 * 2 * 5, (*SHORT, "workload.cohort=12", "sweep.load=[8]")),
     "jaggedness": (4 * 3 * 4, (*SHORT, "workload.cohort=12", "sweep.load=[8]")),
@@ -188,7 +189,7 @@ def test_an_effect_is_restricted_to_values(tmp_path: Path) -> None:
     [
         ("{noisy: [some]}", r"output.effects.0.where: must name some of arms.async.policy.lag, noise, load, arm; got"),
         ("{noise: [much]}", r"output.effects.0.where.noise: noise is never 'much'; its values are none, some"),
-        ("{load: [2]}", r"where.load: load is never 2; its values are 1.0, 4.0"),
+        ("{load: [2]}", r"x.yaml:\d+: output.effects.0.where.load: load is never 2; its values are 1, 4"),
         ("{noise: []}", r"output.effects.0.where.noise: must not be empty"),
     ],
 )
