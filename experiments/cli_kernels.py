@@ -12,9 +12,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from . import cli_kernels_bench
 from .errors import ConfigError
 
 app = typer.Typer(help="The Triton kernel lab (extra `kernels`).", no_args_is_help=True)
+cli_kernels_bench.register(app)
 
 _WIDTH = 150
 
