@@ -12,11 +12,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from . import cli_kernels_bench
+from . import cli_kernels_bench, cli_kernels_profile
 from .errors import ConfigError
 
 app = typer.Typer(help="The Triton kernel lab (extra `kernels`).", no_args_is_help=True)
 cli_kernels_bench.register(app)
+cli_kernels_profile.register(app)
 
 _WIDTH = 150
 
