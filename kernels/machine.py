@@ -38,7 +38,7 @@ class Machine:
     @property
     def gpu(self) -> bool:
         """Whether it is a GPU."""
-        return self.device.type != "cpu"
+        return self.l2_bytes is not None
 
 
 def this_machine() -> Machine:
