@@ -7,9 +7,9 @@ and from there for each patch, so the checkout is never touched. The tests of ea
 is written; then they run against each of its mutants until one fails. A crash or a run out of time counts as caught,
 and is named; a mutant that cannot even be imported proves nothing and is an error. Everything is seeded.
 
-Rewrites the table in docs/kernels.md; with ``--check`` runs everything too and only compares the table; with ``--only``
-runs the mutants that are named, and writes nothing. Exits 1 if a mutant survives or the table differs. Needs git, which
-applies the patches. About six minutes on two cores.
+Rewrites the table in docs/kernels.md; with ``--only`` the lines of the mutants that are named; with ``--check`` runs
+them too, but only compares. Exits 1 if a mutant survives or the table differs. Needs git, which applies the patches.
+About ten minutes on two cores.
 """
 
 from __future__ import annotations
@@ -215,30 +215,40 @@ def _whole(source: Path, op: str) -> float:
     return seconds
 
 
-def table(chosen: Sequence[Mutant], outcomes: Sequence[Outcome]) -> str:
-    """Return how many were caught, and the table, as Markdown."""
-    caught = sum(each.test is not None for each in outcomes)
-    lines = [f"{caught} of {len(outcomes)} mutants are caught.", "", "| mutant | what it breaks | caught by | how |"]
-    lines.append("|---|---|---|---|")
-    for mutant, found in zip(chosen, outcomes, strict=True):
-        name, breaks = mutant.name, f"{mutant.op}: {mutant.breaks}"
-        if found.test is None or found.how is None:
-            lines.append(f"| {name} | {breaks} | **survives** | |")
-        else:
-            test = found.test.removeprefix("tests/kernels/").replace("|", "\\|")
-            lines.append(f"| {name} | {breaks} | `{test}` | {found.how} |")
-    return "\n".join(lines) + "\n"
+def row(mutant: Mutant, found: Outcome | None) -> str:
+    """Return a mutant's line of the table; without an outcome, it has not been tried."""
+    test, how = "**not tried**", ""
+    if found is not None:
+        test, how = "**survives**", ""
+        if found.test is not None and found.how is not None:
+            test, how = f"`{found.test.removeprefix('tests/kernels/')}`".replace("|", "\\|"), found.how
+    return f"| {mutant.name} | {mutant.breaks} | {test} | {how} |"
 
 
-def rewritten(text: str, fresh: str) -> str:
-    """Return the page with a fresh table."""
+def table(known: Sequence[Mutant], outcomes: Mapping[str, Outcome], before: str = "") -> str:
+    """Return how many were caught, and the table, as Markdown; lines of mutants that were not tried stay as they were.
+
+    A line stays only if it tells of the same break: what a patch of that name did before is not carried over.
+    """
+    kept = {tuple(line.split(" | ")[:2]): line for line in before.splitlines()}
+    lines = []
+    for mutant in known:
+        line = row(mutant, outcomes.get(mutant.name))
+        lines.append(line if mutant.name in outcomes else kept.get(tuple(line.split(" | ")[:2]), line))
+    caught = sum("| **" not in line for line in lines)
+    head = [f"{caught} of {len(lines)} mutants are caught.", "", "| mutant | what it breaks | caught by | how |"]
+    return "\n".join([*head, "|---|---|---|---|", *lines]) + "\n"
+
+
+def parted(text: str) -> tuple[str, str, str]:
+    """Return what comes before the table in a page, the table, and what comes after."""
     before, found, rest = text.partition(BEGIN)
-    _, found_end, after = rest.partition(END)
+    held, found_end, after = rest.partition(END)
     if not found or not found_end:
         raise SystemExit(
             f"error: {DOC.name} lacks `{BEGIN.strip()}` .. `{END.strip()}`; put both on lines of their own"
         )
-    return before + BEGIN + fresh + END + after
+    return before + BEGIN, held, END + after
 
 
 def choose(names: Sequence[str] | None) -> list[Mutant]:
@@ -257,24 +267,21 @@ def choose(names: Sequence[str] | None) -> list[Mutant]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="run these, write nothing")
-    parser.add_argument("--check", action="store_true", help="run all, compare the table, write nothing")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="run these alone")
+    parser.add_argument("--check", action="store_true", help="compare the table, write nothing")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args(arguments)
     chosen = choose(options.only)
-    outcomes = trials(chosen, options.workers)
-    survivors = [mutant.name for mutant, found in zip(chosen, outcomes, strict=True) if found.test is None]
+    before, held, after = parted(DOC.read_text(encoding="utf-8"))
+    outcomes = dict(zip((each.name for each in chosen), trials(chosen, options.workers), strict=True))
+    survivors = [name for name, found in outcomes.items() if found.test is None]
     print(f"survivors: {', '.join(survivors) or 'none'} of {len(chosen)}")
-    differs = False
-    if not options.only:
-        text = DOC.read_text(encoding="utf-8")
-        fresh = rewritten(text, table(chosen, outcomes))
-        differs = options.check and fresh != text
-        if differs:
-            print(f"{DOC.name}: the table differs; run without --check")
-        if not options.check:
-            DOC.write_text(fresh, encoding="utf-8")
-    return int(bool(survivors) or differs)
+    fresh = table(mutants(), outcomes, held)
+    if not options.check:
+        DOC.write_text(before + fresh + after, encoding="utf-8")
+    elif fresh != held:
+        print(f"{DOC.name}: the table differs; run without --check")
+    return int(bool(survivors) or (options.check and fresh != held))
 
 
 if __name__ == "__main__":
