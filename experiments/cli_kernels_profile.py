@@ -42,8 +42,8 @@ def profile(
 ) -> None:
     """Time a synthetic decoder on this machine and write a step-cost profile for the simulator.
 
-    Every time is written to FILE.samples.jsonl as soon as it is known. A flat curve, or two passes that disagree, make
-    no profile: the exit code is then 1.
+    A flat curve, or two passes that disagree, make no profile: the exit code is then 1. Every time is written to
+    FILE.unfinished.jsonl at once, which becomes FILE.samples.jsonl with the profile.
     """
     from .cli_kernels import _need_triton
 
@@ -63,19 +63,20 @@ def _write_profile(name: str, output: Path, gamma: int, limit: int | None, quick
     model = model_named(name)
     plan = make_plan(model, gamma, model.limit if limit is None else limit, quick)
     made = machine(model, gamma, seed)
-    samples = output.with_suffix(".samples.jsonl")
+    samples, unfinished = output.with_suffix(".samples.jsonl"), output.with_suffix(".unfinished.jsonl")
     before, started = made.facts(), datetime.now(UTC)
-    with samples.open("w", encoding="utf-8") as file:
+    with unfinished.open("w", encoding="utf-8") as file:
         _line(file, {"model": name, "gamma": gamma, "seed": seed, "started": started.isoformat(), **asdict(before)})
         measured = _measure(plan, made, file, quiet)
     try:
         judge(measured)
     except ProfileRefused as refused:
-        typer.echo(f"error: {refused}. No profile was written; the times are in {samples}", err=True)
+        typer.echo(f"error: {refused}. No profile was written; the times are in {unfinished}", err=True)
         raise typer.Exit(1) from None
-    made_of = measured_profile(output.stem, model, measured, (before, made.facts()), started, quick)
-    output.write_text(dump_profile(made_of), encoding="utf-8")
-    typer.echo(f"{output}: {len(made_of.verify.tokens)} samples, largest batch {max(made_of.verify.tokens)} tokens")
+    written = measured_profile(output.stem, model, measured, (before, made.facts()), started, quick)
+    output.write_text(dump_profile(written), encoding="utf-8")
+    unfinished.replace(samples)
+    typer.echo(f"{output}: {len(written.verify.tokens)} samples, largest batch {max(written.verify.tokens)} tokens")
     typer.echo(f"specsched profiles {output}")
     typer.echo(f"specsched run frontier --set hardware.profile={output}")
 
