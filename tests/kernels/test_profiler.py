@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,11 @@ from specsched.kernels.decoder import DecoderShape
 from specsched.kernels.profile_machines import HOST_LEAST, CudaMachine, HostMachine, machine
 from specsched.kernels.profile_models import MAX_ROWS, MODELS, ProfiledModel, model_named
 from specsched.kernels.profiler import (
+    ANCHORS,
+    APART,
+    APART_SHARE,
     EAGER,
+    FLAT,
     Measured,
     Plan,
     Point,
@@ -463,3 +468,33 @@ def test_clocks_that_cannot_be_read_are_said_to_be_so(monkeypatch: pytest.Monkey
     assert asked[0][-1] == "--id=GPU-1234"
     monkeypatch.setattr(subprocess, "run", missing)
     assert profile_machines._clocks() == "not readable"
+
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs/kernels.md").read_text(encoding="utf-8")
+SECTION = " ".join(PAGE.split("\n## The profiler\n")[1].split("\n## ")[0].split())
+
+
+def test_the_page_names_the_models_and_their_sizes() -> None:
+    table = PAGE.split("<!-- profiled models -->\n")[1].split("<!-- end of profiled models -->")[0]
+    printed = [line.strip("| ").split(" | ") for line in table.splitlines()]
+    assert [row[0].strip("`") for row in printed] == list(MODELS)
+    for row, model in zip(printed, MODELS.values(), strict=True):
+        target = model.target
+        assert row[2:4] == [f"{target.weights / 1e9:.3g}", f"{target.weight_bytes / 1e9:.3g}"]
+        assert row[4:] == [f"{model.device_bytes(7) / 2**30:.0f}", "GPU" if model.device == "cuda" else "CPU"]
+
+
+def test_the_page_says_what_is_timed_and_refused() -> None:
+    eager = ", ".join(f"{size:,}" for size in (1025, *EAGER[:-1]))
+    for sentence in (
+        f"eager steps at {eager} and {EAGER[-1]:,} tokens",
+        f"{MAX_ROWS} at most, of {DENSE.context:,} tokens of context each (`tiny-cpu`: {TINY.context})",
+        f"with {DENSE.draft_context} tokens of context, and draws the block",
+        f"called {plan_of().warm} times to warm up and {plan_of().timed} times to count",
+        f"stops repeating a point after {profile_machines.HOST_BUDGET_S} s, but not before {HOST_LEAST} times",
+        f"over {APART:.0%} apart at over {APART_SHARE:.0%} of the points".replace("%", " %"),
+        f"less than {FLAT - 1:.0%} longer".replace("%", " %"),
+        "`sla_anchors` are {:g}, {:g} and {:g} times".format(*ANCHORS),
+        "sm_{}0 and sm_{}0 alone".format(*profile_machines.GROUPED_MAJORS),
+    ):
+        assert sentence in SECTION, sentence
