@@ -98,5 +98,5 @@ def _draw(table: pl.DataFrame, device: str, mode: str) -> Figure:
     axes.set_xlim(left=0, right=max(1.05, 1.05 * float(table["floor_over_p50"].max() or 0)))  # type: ignore[arg-type]
     axes.axvline(1, color="#888888", linewidth=0.8)
     axes.set(xlabel="floor / median time (1: as fast as the device allows)", title=f"{device} ({mode})")
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return figure

@@ -73,6 +73,13 @@ class Case(ABC):
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
+        self._expected: Tensors | None = None
+
+    def once(self, make: Callable[[], Tensors]) -> Tensors:
+        """Return what a reference gives, computed for the first provider alone: a case's inputs never differ."""
+        if self._expected is None:
+            self._expected = make()
+        return self._expected
 
     @abstractmethod
     def work(self) -> Work:

@@ -224,6 +224,15 @@ class VerifyCase(Case):
         """Judge counts and tokens of rows whose uniforms are clear of every breakpoint."""
         rows = self.shape["R"]
         chosen = some_rows(rows, JUDGED_ROWS)
+        expected = self.once(lambda: self._reference(given, chosen))
+        mine = {name: value[chosen.to(value.device)].cpu().long() for name, value in found.items()}
+        known = (mine["next_token"] >= 0) & (mine["next_token"] < self.shape["V"])
+        must = ~known | (expected["gap"] >= CLEAR)
+        same = (mine["n_accepted"] == expected["n_accepted"]) & (mine["next_token"] == expected["next_token"])
+        return Verdict(None, int((must & ~same).sum()), int(must.sum()), len(chosen), named_rows(chosen, rows))
+
+    def _reference(self, given: Tensors, chosen: torch.Tensor) -> Tensors:
+        """Return what some rows should give, from a batch of theirs alone."""
         offsets = given["offsets"].cpu().long()
         owned = torch.cat([torch.arange(int(offsets[row]), int(offsets[row + 1])) for row in chosen])
         flat, device = {"target_logits": owned}, given["offsets"].device
@@ -231,12 +240,7 @@ class VerifyCase(Case):
             name: value[flat.get(name, chosen).to(device)].cpu() for name, value in given.items() if name != "offsets"
         }
         starts = torch.nn.functional.pad((1 + part["lengths"].long()).cumsum(0), (1, 0))
-        expected = verify_chain_reference(offsets=starts, **part)
-        mine = {name: value[chosen.to(device)].cpu().long() for name, value in found.items()}
-        known = (mine["next_token"] >= 0) & (mine["next_token"] < self.shape["V"])
-        must = ~known | (expected.gap >= CLEAR)
-        same = (mine["n_accepted"] == expected.n_accepted) & (mine["next_token"] == expected.next_token)
-        return Verdict(None, int((must & ~same).sum()), int(must.sum()), len(chosen), named_rows(chosen, rows))
+        return dict(vars(verify_chain_reference(offsets=starts, **part)))
 
     def memory(self) -> int:
         """Return inputs, and float32 laws of target, draft and last token with their intermediate results."""

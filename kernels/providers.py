@@ -58,7 +58,7 @@ def bind(provider: str, case: Case, given: Tensors) -> Run:
     if not isinstance(case, AttentionCase):
         raise Unavailable(f"{provider} has no call of this kind whose result could be compared")
     with _named(provider):
-        return _flashinfer(case, given) if provider == "flashinfer" else _flash_attn(case)
+        return _flashinfer(case, given) if provider == "flashinfer" else _flash_attn(case, given)
 
 
 @contextmanager
@@ -105,20 +105,21 @@ def _flashinfer(case: AttentionCase, given: Tensors) -> Run:
     return lambda each: {"o": wrapper.run(each["q"], (each["k_cache"], each["v_cache"]))}
 
 
-def _flash_attn(case: AttentionCase) -> Run:
+def _flash_attn(case: AttentionCase, given: Tensors) -> Run:
     """Return flash-attn 2's attention over a cache, the same memory seen in pages of 256, which it wants."""
     package = _module("flash_attn")
     if case.shape["ragged"]:
         raise Unavailable("flash-attn 2 wants as many tokens of each row")
     rows, tokens = case.shape["R"], case.shape["T"]
     pages = CHUNK // case.shape["page"]
+    table = (given["block_table"][:, ::pages] // pages).contiguous()
+    lengths = (given["position"].view(rows, tokens)[:, -1] + 1).contiguous()
 
     def run(each: Tensors) -> Tensors:
         cache = [each[name].view(-1, CHUNK, *each[name].shape[2:]) for name in ("k_cache", "v_cache")]
         found = package.flash_attn_with_kvcache(
             each["q"].view(rows, tokens, *each["q"].shape[1:]), *cache,
-            cache_seqlens=each["position"].view(rows, tokens)[:, -1] + 1,
-            block_table=each["block_table"][:, ::pages] // pages, causal=True,
+            cache_seqlens=lengths, block_table=table, causal=True,
         )  # fmt: skip
         return {"o": found.flatten(0, 1)}
 

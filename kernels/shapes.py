@@ -36,8 +36,9 @@ class Shape:
     @property
     def label(self) -> str:
         """All of it but the operation, readable and unique within one."""
-        parts = [self.choice, *(f"{name}={size}" for name, size in self.sizes.items()), self.dtype]
-        return " ".join(part for part in parts if part)
+        sizes = [f"{name}={size}" for name, size in self.sizes.items() if name != "ragged"]
+        ragged = "ragged" if self.sizes.get("ragged") else None
+        return " ".join(part for part in (self.choice, *sizes, ragged, self.dtype) if part)
 
     @property
     def torch_dtype(self) -> torch.dtype:

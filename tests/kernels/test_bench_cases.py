@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -169,7 +170,7 @@ def test_shapes_are_selected_by_operation() -> None:
     assert select("real") == list(REAL)
     with pytest.raises(KernelError, match="`shapes` must be one of ci, real, got 'big'"):
         select("big")
-    with pytest.raises(KernelError, match="`op` must be one of markov, .*, got 'sort'"):
+    with pytest.raises(KernelError, match=r"`op` must be one of markov, .*, got 'sort'"):
         select("ci", ["admit", "sort"])
 
 
@@ -209,7 +210,8 @@ def test_relative_errors() -> None:
     assert relative_error(1.5 * ones, ones) == 0.5
     nan = torch.tensor([1.0, float("nan"), 1.0, 1.0])
     found = worst({"a": 1.5 * ones, "b": nan}, {"a": ones, "b": ones, "c": ones})
-    assert found is not None and found != found
+    assert found is not None
+    assert math.isnan(found)
     assert worst({}, {"a": ones}) is None
 
 

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from specsched.kernels import timing
+from specsched.kernels.bench import Bench, run
 from specsched.kernels.cases import Run, Tensors
+from specsched.kernels.machine import Machine
 from specsched.kernels.roofline import Ceilings, Work, floor_us
 from specsched.kernels.timing import MOST_COPIES, CpuTimer, CudaTimer, Times, copies, measure_ceilings
 
@@ -105,7 +107,7 @@ class FakeGraph:
 
     def replay(self) -> None:
         self.cuda.log.append("replay")
-        self.cuda.ms += 1.0 * self.calls
+        self.cuda.ms += 1.0 * max(self.calls, 1)
 
 
 class FakeEvent:
@@ -170,6 +172,16 @@ def test_what_cannot_be_captured_is_called() -> None:
     found = CudaTimer(CPU, 1000, cuda).time(cuda.work, given(), 1500, warm=1, repeats=2)
     assert found.us == (2000.0,) * 2
     assert found.how == "no graph (operation not permitted when stream is capturing), 2 sets of inputs"
+
+
+def test_a_row_by_the_timer_of_a_gpu() -> None:
+    machine = Machine(CPU, "Fast", 1000, 1 << 30)
+    prepared = Bench(machine, CudaTimer(CPU, 1000, FakeCuda()), Ceilings(1e9, 1e12, ""))
+    for row in run(["admit"], "ci", ["ours", "torch"], bench=prepared):
+        assert (row.mode, row.status, row.repeats) == ("gpu", "ok", 30)
+        count = 3 if row.shape.startswith("admit") else 2
+        assert row.config == f"graph, {count} sets of inputs"
+        assert row.p50_us == pytest.approx(1000 / count)
 
 
 @pytest.mark.parametrize(
