@@ -91,15 +91,15 @@ def mutants() -> list[Mutant]:
     return sorted(found, key=lambda each: (list(TESTS).index(each.op), each.name))
 
 
-def apply(mutant: Mutant, folder: Path, check: bool = False) -> None:
-    """Apply a patch to a tree, or only see whether that is possible.
+def apply(mutant: Mutant, folder: Path) -> None:
+    """Apply a patch to a tree.
 
     Raises:
         subprocess.CalledProcessError: if it does not fit.
     """
     # In a copy that lies within some repository, git would take the paths to be of that one.
     settings = os.environ | {"GIT_CEILING_DIRECTORIES": str(folder.parent)}
-    command = ["git", "apply", *(["--check"] if check else []), str(mutant.path)]
+    command = ["git", "apply", str(mutant.path)]
     subprocess.run(command, cwd=folder, env=settings, check=True, capture_output=True, text=True)
 
 
