@@ -23,7 +23,7 @@ from specsched.kernels.decoder_attention import (
     parts,
 )
 from specsched.kernels.decoder_draft import Drafter, device_sample, host_sample
-from specsched.kernels.decoder_parts import Experts, Random
+from specsched.kernels.decoder_parts import Dense, Experts, Random
 
 from .guards import relative_error
 
@@ -96,6 +96,31 @@ def test_a_token_sees_what_came_before_it_alone() -> None:
             offsets=torch.tensor([0, 1], dtype=torch.int32),
         )  # fmt: skip
         assert relative_error(single.step(one), at_once[i : i + 1].double()) < 1e-5
+
+
+def by_the_book(model: Decoder, tokens: torch.Tensor) -> torch.Tensor:
+    """Logits of a text of one row that begins with these tokens, in float64, without pages or markers."""
+    shape, x = model.shape, model.embedding[tokens].double()
+    ahead = torch.ones(len(tokens), len(tokens)).triu(1).bool()
+
+    def norm(values: torch.Tensor) -> torch.Tensor:
+        return values / (values.square().mean(-1, keepdim=True) + torch.finfo(torch.float32).eps).sqrt()
+
+    for layer in model.layers:
+        heads = (norm(x) @ layer.qkv.double().T).view(len(tokens), -1, shape.head_size).transpose(0, 1)
+        q, k, v = heads.split([shape.query_heads, shape.kv_heads, shape.kv_heads])
+        k, v = (each.repeat_interleave(shape.query_heads // shape.kv_heads, 0) for each in (k, v))
+        scores = (q @ k.transpose(1, 2) / shape.head_size**0.5).masked_fill(ahead, -torch.inf)
+        x = x + (scores.softmax(-1) @ v).transpose(0, 1).flatten(1) @ layer.out.double().T
+        assert isinstance(layer.feed, Dense)
+        gate, up = (norm(x) @ layer.feed.gate_up.double().T).chunk(2, 1)
+        x = x + F.silu(gate) * up @ layer.feed.down.double().T
+    return norm(x) @ model.head.double().T
+
+
+def test_a_step_is_a_transformer() -> None:
+    model, batch = decoder(), pool().batch(19, 1, 0, 19)
+    assert relative_error(model.step(batch), by_the_book(model, batch.tokens)) < 1e-5
 
 
 def test_padding_writes_to_the_first_page_alone() -> None:
@@ -184,6 +209,13 @@ def test_a_uniform_near_one_stays_in_the_vocabulary() -> None:
     assert tokens.tolist() == [[96]]
 
 
+def test_a_uniform_of_zero_does_not_draw_the_impossible() -> None:
+    U, zeros = torch.zeros(1, 1, 97), torch.zeros(97, 16)
+    U[..., :5] = -torch.inf
+    given = (U, zeros, zeros, torch.tensor([0]), torch.ones(1), torch.zeros(1, 1))
+    assert host_sample(*given).tolist() == device_sample(*given).tolist() == [[5]]
+
+
 def test_a_block_is_drafted_for_every_row() -> None:
     drafters = [
         Drafter.make(decoder(attend=attend), 16, sample, torch.Generator().manual_seed(7))
@@ -194,6 +226,10 @@ def test_a_block_is_drafted_for_every_row() -> None:
     plain, ours = (drafter.block(batch, uniforms, torch.ones(3)) for drafter in drafters)
     assert torch.equal(plain, ours)
     assert plain.shape == (3, 4)
+    first = drafters[0]
+    logits, anchors = first.backbone.step(batch).view(3, 4, -1), batch.tokens[::4]
+    expected = host_sample(logits, first.W1, first.W2T, anchors, torch.ones(3), uniforms)
+    assert torch.equal(plain, expected)
 
 
 def test_rows_own_their_pages() -> None:

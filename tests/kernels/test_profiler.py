@@ -214,6 +214,19 @@ def test_few_points_may_stay_apart_but_not_many() -> None:
             judge(measured)
 
 
+@pytest.mark.parametrize(("number", "refused"), [(1, False), (2, True)])
+def test_one_of_twenty_may_stay_apart(number: int, refused: bool) -> None:
+    plan = replace(plan_of(), points=plan_of().points[:20])
+    clock = Clockwork(disturb=slow(plan.points[:number], lambda call: call < 20 or 40 <= call < 40 + number))
+    measured = clock.run(plan)
+    assert len(measured.apart) == number
+    if not refused:
+        judge(measured)
+        return
+    with pytest.raises(ProfileRefused, match="25% apart at 2 of 20 points"):
+        judge(measured)
+
+
 @pytest.mark.parametrize(("rise", "refused"), [(1.0, True), (1.04, True), (1.06, False)])
 def test_a_flat_curve_is_refused(rise: float, refused: bool) -> None:
     measured = Clockwork(law=lambda point: 1e-3 * (rise if point.tokens > 100 else 1.0)).run(plan_of(quick=True))
@@ -396,12 +409,13 @@ def test_one_graph_a_form_and_padded_batches_replay_it(gpu: FakeGpu) -> None:
     points = [
         Point("verify", 8, 2, 32, 8, 2, True), Point("verify", 5, 2, 32, 8, 2, True),
         Point("verify", 1, 1, 32, 1, 1, True), Point("context", 8, 2, 16, 8, 2, True),
+        Point("context", 8, 2, 48, 8, 2, True), Point("context", 8, 2, 16, 8, 2, True),
         Point("draft", 6, 2, 16, 6, 2, True), Point("draft", 6, 2, 16, 6, 2, True),
     ]  # fmt: skip
     times = [made.time(point, 2, 3) for point in points]
-    assert gpu.captures == 4
-    assert gpu.replays == [0] * 10 + [1] * 5 + [2] * 5 + [3] * 10
-    assert times == [[pytest.approx((1 + number) / 1e3)] * 3 for number in (0, 0, 1, 2, 3, 3)]
+    assert gpu.captures == 5
+    assert gpu.replays == [number for number in (0, 0, 1, 2, 3, 2, 4, 4) for _ in range(5)]
+    assert times == [[pytest.approx((1 + number) / 1e3)] * 3 for number in (0, 0, 1, 2, 3, 2, 4, 4)]
 
 
 def test_a_padded_batch_is_loaded_before_its_replay(gpu: FakeGpu) -> None:
