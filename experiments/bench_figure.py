@@ -93,7 +93,7 @@ def _draw(table: pl.DataFrame, device: str, mode: str) -> Figure:
         rows = table.filter(pl.col("provider") == provider)
         heights = [-places.index(place) for place in rows.select("op", "shape").rows()]
         if heights:
-            axes.plot(rows["floor_over_p50"].to_list(), heights, marker, label=provider, alpha=0.8)
+            axes.plot(rows["floor_over_p50"].to_list(), heights, marker, label=provider, alpha=0.8, clip_on=False)
     axes.set_yticks([-i for i in range(len(places))], [f"{op}  {shape}" for op, shape in places], fontsize=7)
     axes.set_xlim(left=0, right=max(1.05, 1.05 * float(table["floor_over_p50"].max() or 0)))  # type: ignore[arg-type]
     axes.axvline(1, color="#888888", linewidth=0.8)

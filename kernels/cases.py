@@ -101,6 +101,10 @@ class Case(ABC):
     def compare(self, given: Tensors, found: Tensors) -> Verdict:
         """Judge outputs; those that a provider does not give are left out."""
 
+    def others(self) -> Shape:
+        """Return the problem without what the lab alone chooses: shapes that agree in it are one call for others."""
+        return self.shape
+
     def config(self, provider: str) -> str:
         """Return what was chosen for a provider, in words; empty for nothing."""
         return ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from .attention import Attention, AttentionTiles, AttentionWorkspace, attention_work, varlen_attention
@@ -114,6 +116,11 @@ class AttentionCase(Case):
         owner = torch.searchsorted(chosen, given["request"][tokens.to(device)].cpu().long()).int()
         o, lse = varlen_attention_reference(q, k, v, renumbered, owner, position)
         return {"o": o, "lse": lse}
+
+    def others(self) -> Shape:
+        """Return the shape without variant and parts."""
+        sizes = {name: size for name, size in self.shape.sizes.items() if name != "split"}
+        return replace(self.shape, sizes=sizes, choice=None)
 
     def config(self, provider: str) -> str:
         """Return the tiles of the lab's kernel."""

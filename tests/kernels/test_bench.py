@@ -144,6 +144,16 @@ def test_the_interpreter_is_spared_large_problems() -> None:
     assert {(each.status, each.reason) for each in found} == {("skipped", "too large for the interpreter")}
 
 
+def test_what_the_lab_alone_chooses_is_one_call_for_others() -> None:
+    found = list(run(["attention"], "ci", ["ours", "torch"], True, Bench(HERE, None)))
+    assert [each.status for each in found if each.provider == "ours"] == ["ok"] * 4
+    others = [each for each in found if each.provider == "torch"]
+    assert [each.status for each in others] == ["ok", "ok", "skipped", "skipped"]
+    assert others[2].reason == f"the same call as for {others[0].shape}"
+    assert others[0].shape.startswith("packed")
+    assert others[2].shape.startswith("token")
+
+
 def test_ceilings_come_before_the_first_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "measure_ceilings", lambda timer: CEILINGS)
     prepared = Bench(HERE, Fixed())
