@@ -9,7 +9,7 @@ and is named; a mutant that cannot even be imported proves nothing and is an err
 
 Rewrites the table in docs/kernels.md; with ``--only`` the lines of the mutants that are named; with ``--check`` runs
 them too, but only compares. Exits 1 if a mutant survives or the table differs. Needs git, which applies the patches.
-About ten minutes on two cores.
+About ten minutes on two idle cores.
 """
 
 from __future__ import annotations
