@@ -139,9 +139,9 @@ def _context(model: ProfiledModel, fit: ContextFit | None) -> dict[str, Any]:
         note = "the grid over rows and context gave no rising line, or the limit left no grid; unknown"
         return {"reference_tokens": model.context, "seconds_per_token": None, "source": "measured", "note": note}
     note = (
-        f"least squares over {fit.points} medians of a grid of rows and contexts, with an intercept for each number of "
-        f"rows, the worst {fit.worst:.0%} off. The samples' own context is taken out of them (reference 0); rows pay "
-        "for theirs"
+        f"least squares of relative errors over {fit.points} medians of a grid of rows and contexts, with an intercept "
+        f"for each number of rows, the worst {fit.worst:.0%} off. The samples' own context is taken out of them "
+        "(reference 0); rows pay for theirs"
     )
     return {"reference_tokens": 0, "seconds_per_token": fit.seconds_per_token, "source": "measured", "note": note}
 

@@ -282,22 +282,20 @@ def judge(measured: Measured) -> None:
 def fit_context(measured: Measured) -> ContextFit | None:
     """Return how a step grows with context; None if the grid is empty or the line does not rise.
 
-    Least squares over medians, seconds against context tokens of all rows, with an intercept of its own for each number
-    of rows: these differ in tokens too.
+    Least squares of relative errors: medians in seconds against context tokens of all rows, with an intercept of its
+    own for each number of rows, since these differ in tokens too. In absolute terms the longest context alone would
+    choose the line, and short ones, of which there are more, would be far off it.
     """
     grid = measured.part("context")
-    groups = [
-        [(point.rows * point.context, seconds) for point, seconds in grid.items() if point.rows == rows]
-        for rows in dict.fromkeys(point.rows for point in grid)
-    ]
-    means = [(_mean([x for x, _ in group]), _mean([y for _, y in group])) for group in groups]
-    centred = [
-        (x - mean_x, y - mean_y, y)
-        for group, (mean_x, mean_y) in zip(groups, means, strict=True)
-        for x, y in group
-    ]  # fmt: skip
-    spread = math.fsum(x * x for x, _, _ in centred)
-    slope = math.fsum(x * y for x, y, _ in centred) / spread if spread else 0.0
+    centred = []
+    for rows in dict.fromkeys(point.rows for point in grid):
+        group = [(rows * point.context, seconds) for point, seconds in grid.items() if point.rows == rows]
+        weights = [1 / seconds**2 for _, seconds in group]
+        mean_x = _mean([x for x, _ in group], weights)
+        mean_y = _mean([y for _, y in group], weights)
+        centred += [(x - mean_x, y - mean_y, y) for x, y in group]
+    spread = math.fsum((x / seconds) ** 2 for x, _, seconds in centred)
+    slope = math.fsum(x * y / seconds**2 for x, y, seconds in centred) / spread if spread else 0.0
     if slope <= 0:
         return None
     return ContextFit(slope, len(centred), max(abs(y - slope * x) / seconds for x, y, seconds in centred))
@@ -309,5 +307,5 @@ def anchors(measured: Measured) -> tuple[float, ...]:
     return tuple(float(f"{share * alone:.2g}") for share in ANCHORS)
 
 
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
+def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    return math.fsum(v * w for v, w in zip(values, weights, strict=True)) / math.fsum(weights)

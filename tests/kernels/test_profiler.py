@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -258,6 +259,19 @@ def test_the_context_slope_is_found() -> None:
     assert fit.seconds_per_token == pytest.approx(1e-8, rel=1e-9)
     assert fit.points == 11
     assert fit.worst < 1e-9
+
+
+def test_the_fit_is_least_squares_of_relative_errors() -> None:
+    bent = Clockwork(law=lambda point: 1e-3 * point.rows + (1e-8 * point.rows * point.context) ** 1.4).run(plan_of())
+    grid = bent.part("context")
+    rows = sorted({point.rows for point in grid})
+    terms = [[point.rows * point.context, *(float(point.rows == each) for each in rows)] for point in grid]
+    seconds = np.array(list(grid.values()))
+    solution, *_ = np.linalg.lstsq(np.array(terms) / seconds[:, None], np.ones(len(seconds)), rcond=None)
+    fit = fit_context(bent)
+    assert fit is not None
+    assert fit.seconds_per_token == pytest.approx(solution[0], rel=1e-6)
+    assert fit.worst == pytest.approx(np.abs(terms @ solution / seconds - 1).max(), rel=1e-6)
 
 
 def test_the_fit_says_how_far_it_is_off() -> None:
