@@ -156,6 +156,7 @@ class CudaMachine(Machine):
         _check_device(model, gamma)
         super().__init__(model, gamma, seed, device_attention, device_sample)
         self._memory = torch.cuda.graph_pool_handle()
+        self._side = torch.cuda.Stream()
         self._graphs: dict[tuple[str, int, int, int], _Captured] = {}
 
     def time(self, point: Point, warm: int, timed: int) -> list[float]:
@@ -189,12 +190,11 @@ class CudaMachine(Machine):
 
     def _capture(self, work: Callable[[], object]) -> torch.cuda.CUDAGraph:
         # Kernels are compiled and libraries set up before the capture, on another stream, as torch asks for.
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
+        self._side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._side):
             work()
             work()
-        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.current_stream().wait_stream(self._side)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._memory):
             work()
