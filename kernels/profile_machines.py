@@ -25,7 +25,7 @@ from .profiler import Point
 GROUPED_MAJORS = (9, 10)
 """Compute capabilities whose grouped product never waits for the host."""
 
-HOST_BUDGET_S = 0.2
+HOST_BUDGET_S = 0.15
 """Seconds of calls that count after which a CPU stops repeating a point in a pass."""
 
 HOST_LEAST = 5

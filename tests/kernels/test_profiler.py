@@ -329,7 +329,7 @@ class Seconds:
         return self.now
 
 
-@pytest.mark.parametrize(("tick", "warm", "timed"), [(1e-3, 5, 30), (0.02, 3, 10), (0.5, 1, HOST_LEAST)])
+@pytest.mark.parametrize(("tick", "warm", "timed"), [(1e-3, 5, 30), (0.02, 2, 8), (0.5, 1, HOST_LEAST)])
 def test_long_calls_are_repeated_less(tick: float, warm: int, timed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     host, calls = HostMachine(SMALL, 3, 0, Seconds(tick)), []
     monkeypatch.setattr(host, "work", lambda point, batch: lambda: calls.append(batch))
