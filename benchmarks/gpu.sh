@@ -41,15 +41,16 @@ step() {
     return "$code"
 }
 
-# profile MODEL: as far as the time that is left allows.
-profile() {
-    local left=$((460 - SECONDS))
-    if [ "$left" -lt 40 ]; then
-        echo "profile of $1: left out, $left s are left"
-        printf 'profile-%s\tleft out\t0\n' "$1" >>"$out/steps.tsv"
+# spend NAME MOST COMMAND..: a step of at most MOST seconds, or of those that are left of 460.
+spend() {
+    local name="$1" most="$2" left=$((460 - SECONDS))
+    shift 2
+    if [ "$left" -lt 20 ]; then
+        echo "step $name: left out, $left s are left"
+        printf '%s\tleft out\t0\n' "$name" >>"$out/steps.tsv"
         return 1
     fi
-    step "profile-$1" "$((left < 110 ? left : 110))" "${kernels[@]}" profile -q --model "$1" -o "$out/$1.json"
+    step "$name" "$((left < most ? left : most))" "$@"
 }
 
 if [ -z "$dry" ]; then
@@ -58,11 +59,13 @@ if [ -z "$dry" ]; then
     step small 60 "${kernels[@]}" bench --shapes ci --providers ours,torch -o "$out/small" || failed=1
     step bench 110 "${kernels[@]}" bench --shapes real --providers ours,torch,flashinfer,flash-attn -o "$out/bench" ||
         failed=1
-    profile dense-8b || failed=1
+    # A profile that is cut off leaves its samples. The others are quick ones: fewer sizes, fewer runs.
+    spend profile-dense-8b 200 "${kernels[@]}" profile -q --model dense-8b -o "$out/dense-8b.json" || failed=1
+    for model in moe-30b-a3b-like dense-70b-tp-shard; do
+        spend "profile-$model" 60 "${kernels[@]}" profile -q --quick --model "$model" -o "$out/$model.json" || failed=1
+    done
     # Compiling takes most of it, so it is apart from what the predictions need.
-    step compiled 80 "${kernels[@]}" bench --shapes real --providers compile -o "$out/compiled" || failed=1
-    profile moe-30b-a3b-like || failed=1
-    profile dense-70b-tp-shard || failed=1
+    spend compiled 90 "${kernels[@]}" bench --shapes real --providers compile -o "$out/compiled" || failed=1
 else
     step gate 120 "${kernels[@]}" compile --arch sm_90 --first 1 --op admit || failed=1
     step small 240 "${kernels[@]}" bench --dry --shapes ci -o "$out/small" || failed=1
