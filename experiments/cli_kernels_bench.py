@@ -77,6 +77,9 @@ def _kept(rows: Iterator[Row], prepared: Bench, output: Path) -> Iterator[Row]:
     """Yield rows, all so far written to the folder before each."""
     from .bench_figure import bench_table, write_table
 
+    for ending in (".svg", ".png"):
+        # A figure of an earlier run would not be of this table.
+        (output / (FIGURE + ending)).unlink(missing_ok=True)
     _write_environment(prepared, output)
     found: list[dict[str, Any]] = []
     write_table(bench_table(found), output / TABLE)
@@ -116,9 +119,6 @@ def _finish(found: list[Row], output: Path) -> None:
     from .bench_figure import bench_figure, bench_table, timed
     from .canvas import save
 
-    for ending in (".svg", ".png"):
-        # A figure of an earlier run would not be of this table.
-        (output / (FIGURE + ending)).unlink(missing_ok=True)
     try:
         save(bench_figure(timed(bench_table(map(asdict, found)))), output / FIGURE)
     except ConfigError as reason:

@@ -60,6 +60,8 @@ def _write_profile(name: str, output: Path, gamma: int, limit: int | None, quick
 
     if output.suffix != ".json":
         raise ConfigError(f"`--output` must be a .json file, got {output}; scenarios know profiles by that ending")
+    if output.is_dir() or not output.parent.is_dir():
+        raise ConfigError(f"`--output` must be a file in a folder that exists, got {output}; make the folder first")
     model = model_named(name)
     plan = make_plan(model, gamma, model.limit if limit is None else limit, quick)
     made = machine(model, gamma, seed)

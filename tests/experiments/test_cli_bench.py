@@ -115,10 +115,12 @@ def test_a_wrong_provider_fails_the_command(tmp_path: Path) -> None:
 
 
 def test_what_was_found_is_kept_when_a_run_is_stopped(tmp_path: Path) -> None:
+    (tmp_path / "bench.svg").write_text("of an earlier run")
     done = specsched("--op", "admit", "-o", str(tmp_path), before=SPOILED + "LayoutCase.eager = stop")
     assert done.returncode == 130
     assert done.stderr == f"specsched: interrupted; 6 rows are in {tmp_path / 'bench.parquet'}\n"
     assert len(pl.read_parquet(tmp_path / "bench.parquet")) == 6
+    assert not (tmp_path / "bench.svg").exists()
 
 
 @pytest.mark.parametrize(

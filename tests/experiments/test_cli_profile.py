@@ -180,7 +180,7 @@ def test_a_stopped_run_keeps_its_samples_and_an_older_profile(ran: Ran) -> None:
     ("case", "message"),
     [
         ("ending", "error: `--output` must be a .json file, got made.yaml"),
-        ("folder", "nowhere/made.unfinished.jsonl"),
+        ("folder", "error: `--output` must be a file in a folder that exists, got nowhere/made.json"),
         ("unknown", "error: `model` must be one of dense-8b"),
         ("limit", "error: `limit` must be 1 + gamma (8) to 4096 tokens, got 5000"),
     ],
