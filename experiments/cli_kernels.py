@@ -12,11 +12,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from . import cli_kernels_bench, cli_kernels_profile
 from .errors import ConfigError
 
 app = typer.Typer(help="The Triton kernel lab (extra `kernels`).", no_args_is_help=True)
+cli_kernels_bench.register(app)
+cli_kernels_profile.register(app)
 
 _WIDTH = 150
+
+ARCHES = "sm_80,sm_90,sm_100,gfx942"
+"""What is compiled by default, and what a table holds."""
 
 
 @app.callback()
@@ -33,9 +39,7 @@ def _need_triton() -> None:
 
 @app.command(name="compile")
 def compile_kernels(
-    arch: Annotated[
-        str, typer.Option(help="Architectures, separated by commas.", metavar="NAMES")
-    ] = "sm_80,sm_90,sm_100,gfx942",
+    arch: Annotated[str, typer.Option(help="Architectures, separated by commas.", metavar="NAMES")] = ARCHES,
     op: Annotated[list[str] | None, typer.Option(help="Only this operation; may be repeated.")] = None,
     first: Annotated[int | None, typer.Option(min=1, help="Only so many configurations of a kernel.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
@@ -50,6 +54,8 @@ def compile_kernels(
     the committed table are problems; with any of them the exit code is 1. No figure here is a time.
     """
     _need_triton()
+    if update is not None:
+        _check_update(update, whole=not op and first is None and set(arch.split(",")) == set(ARCHES.split(",")))
     from ..kernels import gate
 
     found = list(gate.compile_all(arch.split(","), op or (), workers, first))
@@ -64,6 +70,13 @@ def compile_kernels(
         _print(found, wrong, golden is not None, gate.version())
     if wrong:
         raise typer.Exit(1)
+
+
+def _check_update(folder: Path, whole: bool) -> None:
+    if not folder.is_dir():
+        raise ConfigError(f"`--update` must be a folder that exists, got {folder}")
+    if not whole:
+        raise ConfigError("`--update` writes the whole table; leave out --op, --first and --arch")
 
 
 def _print(found: list[Any], wrong: list[str], compared: bool, version: str) -> None:

@@ -56,6 +56,8 @@ COMMANDS = {
     "profiles": ["profiles", "profiles vllm-dsv4flash-b300-tp4"],
     # The extra is not installed there; what the commands do is tested in tests/kernels.
     "kernels compile": ["kernels compile --help"],
+    "kernels bench": ["kernels bench --help"],
+    "kernels profile": ["kernels profile --help"],
     "traces show": ["traces show trace.csv"],
     "traces generate": ["traces generate -o made.csv -n 20 --rate 4", "traces show made.csv"],
 }

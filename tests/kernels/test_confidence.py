@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import mmap
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -186,6 +190,15 @@ def test_ids_out_of_range(token: int) -> None:
     assert torch.equal(found.c[keep], before.c[keep])
 
 
+def test_the_table_ends_where_it_says_even_if_memory_goes_on() -> None:
+    """A table that is part of a larger one: whoever reads past it finds numbers, and not whatever lies there."""
+    arguments = batch() | {"available": None}
+    arguments["w1"], arguments["previous"] = arguments["w1"][:-1], arguments["previous"].clamp(max=255)
+    arguments["previous"][2, 1] = len(arguments["w1"])
+    found = confidence(**arguments)
+    assert torch.equal(found.c == 0.0, arguments["previous"] == 256)
+
+
 @pytest.mark.parametrize("where", ["hidden", "w1", "weight", "bias"])
 def test_nan_ends_a_row(where: str) -> None:
     arguments = batch() | {"available": None}
@@ -354,3 +367,20 @@ def test_the_gate_knows_every_argument() -> None:
         for form in kernel.configurations:
             assert [*form.signature, *form.constants] == list(kernel.function.arg_names), kernel.name
     assert confidence_kernel is module.KERNELS[0].function
+
+
+PTX = """
+import triton
+from specsched.kernels import gate
+from specsched.kernels.confidence import KERNELS
+source = gate._source(KERNELS[0], KERNELS[0].configurations[0])
+print(triton.compile(source, target=gate.ARCHITECTURES["sm_90"].target).asm["ptx"])
+"""
+
+
+def test_confidences_are_divided_to_the_nearest() -> None:
+    """An approximate quotient may exceed 1. The interpreter knows none, so the compiled code is looked at."""
+    compiled = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run([sys.executable, "-c", PTX], env=compiled, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert set(re.findall(r"\bdiv\.\w+\.f32|\brcp\.\w+\.\S+", done.stdout)) == {"div.rn.f32"}

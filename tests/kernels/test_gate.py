@@ -7,9 +7,11 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from specsched.experiments import cli_kernels
 from specsched.kernels import gate
 from specsched.kernels.common import KernelError
 from specsched.kernels.registry import kernels
@@ -127,3 +129,25 @@ def test_the_command_says_what_is_wrong_in_one_line() -> None:
     done = specsched("compile", "--arch", "sm_12")
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("error: unknown architecture 'sm_12'")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--update", "nowhere"), "`--update` must be a folder that exists, got nowhere"),
+        (("--update", ".", "--op", "admit"), "`--update` writes the whole table; leave out --op, --first and --arch"),
+        (("--update", ".", "--arch", "sm_90"), "`--update` writes the whole table"),
+    ],
+)
+def test_a_table_is_written_whole_or_not_at_all(
+    arguments: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = specsched("compile", *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_default_architectures_are_all() -> None:
+    assert cli_kernels.ARCHES.split(",") == list(gate.ARCHITECTURES)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from specsched.kernels import admit, attention, confidence, gate, markov, registry, rnn, verify
+from specsched.kernels import admit, attention, confidence, gate, markov, registry, rnn, roofline, verify
 from specsched.kernels.attention import attention_work
 
 from .source_rules import BANNED
@@ -55,15 +55,7 @@ def test_a_wrong_example_is_found(tmp_path: Path) -> None:
 
 
 def markov_floor(rows: int) -> int:
-    return BYTES * (V * RANK + rows * V + rows * RANK) + 24 * rows
-
-
-def rnn_floor(rows: int, width: int) -> int:
-    return 3 * BYTES * RANK * (2 * RANK + width) + rows * (BYTES * (2 * RANK + width) + 8 * RANK)
-
-
-def confidence_floor(rows: int, gamma: int, width: int) -> int:
-    return rows * gamma * (BYTES * (width + RANK) + 12) + BYTES * (width + RANK) + 4 * gamma
+    return roofline.markov_work(rows, V, RANK, BYTES).bytes
 
 
 def attention_floor(variant: str) -> int:
@@ -72,19 +64,14 @@ def attention_floor(variant: str) -> int:
     return work.read + work.written
 
 
-def verify_floor(batch: int, rejecting: int) -> int:
-    return BYTES * V * (batch + 2 * rejecting)
-
-
 FLOORS = [
     *map(markov_floor, (1, 64, 256)),
-    rnn_floor(64, 4096),
-    confidence_floor(256, 5, 4096),
-    4 * 256 * 5 + 4 + 4 * 256 + 4 * (2 * 256 + 1),
-    8 * 256 + 8 * 512 + 8,
+    roofline.rnn_work(64, RANK, 4096, BYTES).bytes,
+    roofline.confidence_work(256, 5, RANK, 4096, BYTES).bytes,
+    roofline.admit_work(256, 5).bytes,
+    roofline.layout_work(256, 512).bytes,
     *map(attention_floor, ("packed", "token")),
-    verify_floor(256, 0),
-    verify_floor(256, 64),
+    *(roofline.verify_work(256, rejecting, V, BYTES).bytes for rejecting in (0, 64)),
 ]
 
 

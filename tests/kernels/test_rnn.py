@@ -121,6 +121,24 @@ def test_ids_out_of_range_embed_to_zero() -> None:
     check(given, run(given))
 
 
+def test_the_table_ends_where_it_says_even_if_memory_goes_on() -> None:
+    given = case(3, 40, 24, 50)
+    weights = replace(given.weights, W1=given.weights.W1[:-1])
+    given = replace(given, weights=weights, previous=torch.tensor([39, 38, 0], dtype=torch.int32))
+    check(given, run(given))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_state_is_not_rounded_to_the_weights_type(dtype: torch.dtype) -> None:
+    """An open gate keeps every bit of a float32 state."""
+    given = case(4, 40, 24, 50, dtype)
+    assert given.state is not None
+    assert not torch.equal(given.state, given.state.to(dtype).float())
+    bias = torch.cat((torch.full((24,), 1e4), torch.zeros(48))).to(dtype)
+    found = run(replace(given, weights=replace(given.weights, bias=bias)))
+    assert torch.equal(found.state, given.state)
+
+
 def test_a_nan_stays_in_its_row() -> None:
     given = case(3, 40, 24, 50)
     healthy = run(given)

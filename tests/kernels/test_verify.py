@@ -198,6 +198,25 @@ def test_drafts_of_another_temperature() -> None:
     assert expected.tokens.tolist() != plain.tokens.tolist()
 
 
+@pytest.mark.parametrize("heat", [0.4, 2.0])
+def test_the_residual_takes_the_drafts_temperature(heat: float) -> None:
+    """Rows that reject, their residual's CDF looked at from end to end."""
+    given = batch([1] * 24, 1, 6, 12)
+    given["draft_temperature"] = torch.full((24,), heat)
+    laws = torch.softmax(given["draft_logits"] / heat, 2)
+    judges = given["target_logits"][given["offsets"][:-1].long()] / given["temperature"][:, None]
+    overrated = (laws[:, 0] - torch.softmax(judges, 1)).argmax(1, keepdim=True)
+    given["draft_tokens"], given["p_draft"] = overrated.int(), laws[:, 0].gather(1, overrated)
+    given["accept"].fill_(0.9999)
+    given["residual"] = (torch.arange(24) + 0.5) / 24
+    expected = verify_chain_reference(**given)
+    assert agree(run(given), expected) >= 20
+    # The target's own temperature would redraw other tokens.
+    confused = verify_chain_reference(**{**given, "draft_temperature": given["temperature"]})
+    rejected = (expected.n_accepted == 0) & (confused.n_accepted == 0) & (expected.gap >= CLEAR)
+    assert int((expected.next_token != confused.next_token)[rejected].sum()) >= 2
+
+
 def test_argmax_drafts_are_judged_by_the_target_alone() -> None:
     given = batch([1] * 12, 1, 4, 11)
     given["draft_temperature"] = torch.zeros(12)
