@@ -26,13 +26,15 @@ mkdir -p "$out" || exit 2
 printf 'step\texit_code\tseconds\n' >"$out/steps.tsv"
 failed=0
 
+trap 'echo "stopped; what was measured is in $out" >&2; exit 130' INT TERM
+
 # step NAME SECONDS COMMAND..: run a command for at most so many seconds; OUT/NAME.txt has its output as well.
 step() {
     local name="$1" limit="$2" began="$SECONDS" code
     shift 2
     echo
     echo "--- $name (at $began s, at most $limit s)"
-    timeout --kill-after=10 "$limit" "$@" 2>&1 | tee "$out/$name.txt"
+    timeout --foreground --kill-after=10 "$limit" "$@" 2>&1 | tee "$out/$name.txt"
     code="${PIPESTATUS[0]}"
     printf '%s\t%s\t%s\n' "$name" "$code" "$((SECONDS - began))" >>"$out/steps.tsv"
     if [ "$code" != 0 ]; then

@@ -21,6 +21,8 @@ cli_kernels_profile.register(app)
 
 _WIDTH = 150
 
+INTERRUPTED = 130
+
 ARCHES = "sm_80,sm_90,sm_100,gfx942"
 """What is compiled by default, and what a table holds."""
 
@@ -55,10 +57,14 @@ def compile_kernels(
     """
     _need_triton()
     if update is not None:
-        _check_update(update, whole=not op and first is None and set(arch.split(",")) == set(ARCHES.split(",")))
+        _check_update(update, whole=not op and first is None and set(_names(arch)) == set(_names(ARCHES)))
     from ..kernels import gate
 
-    found = list(gate.compile_all(arch.split(","), op or (), workers, first))
+    try:
+        found = list(gate.compile_all(_names(arch), op or (), workers, first))
+    except KeyboardInterrupt:
+        typer.echo("specsched: interrupted; nothing was judged", err=True)
+        raise typer.Exit(INTERRUPTED) from None
     golden = None if update is not None else gate.golden()
     wrong = gate.problems(found, golden)
     if update is not None:
@@ -70,6 +76,10 @@ def compile_kernels(
         _print(found, wrong, golden is not None, gate.version())
     if wrong:
         raise typer.Exit(1)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
 
 
 def _check_update(folder: Path, whole: bool) -> None:

@@ -51,6 +51,8 @@ def bench(
     found: list[Row] = []
     prepared = prepare(dry)
     rows = run(op or OPS, shapes, providers.split(","), dry, prepared)
+    if output.exists() and not output.is_dir():
+        raise ConfigError(f"`-o` must be a folder, {output} is a file; name another")
     output.mkdir(parents=True, exist_ok=True)
     try:
         for row in _kept(rows, prepared, output):

@@ -8,6 +8,7 @@ figures, computed from the code and the architecture's limits.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import re
 import subprocess
 import tempfile
@@ -130,8 +131,22 @@ def compile_all(
     if workers == 1:
         yield from map(_job, jobs)
         return
-    with ProcessPoolExecutor(workers) as pool:
+    yield from _in_processes(jobs, workers)
+
+
+def _in_processes(jobs: Sequence[tuple[str, str, int]], workers: int) -> Iterator[Compiled]:
+    """Yield what jobs give, in order; whoever stops reading, by Ctrl-C or otherwise, ends the processes."""
+    others = multiprocessing.active_children()
+    pool = ProcessPoolExecutor(workers)
+    try:
         yield from pool.map(_job, jobs)
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in multiprocessing.active_children():
+            if child not in others:
+                child.kill()
+        raise
+    pool.shutdown()
 
 
 def _job(job: tuple[str, str, int]) -> Compiled:

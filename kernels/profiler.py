@@ -263,13 +263,17 @@ def judge(measured: Measured) -> None:
     Raises:
         ProfileRefused: if the passes disagree on too many points, or size makes no difference.
     """
-    apart, points = measured.apart, measured.plan.points
-    if len(apart) > APART_SHARE * len(points):
-        names = ", ".join(point.label for point in apart)
-        raise ProfileRefused(
-            f"the two passes are more than {APART:.0%} apart at {len(apart)} of {len(points)} points, at most "
-            f"{APART_SHARE:.0%} may be: {names}; let nothing else run on the machine and profile it again"
-        )
+    sizes = list(measured.part("verify"))
+    # Points of context and drafting must not water down the sweep over sizes.
+    for points in (measured.plan.points, sizes):
+        apart = [point for point in measured.apart if point in points]
+        if len(apart) > APART_SHARE * len(points):
+            names = ", ".join(point.label for point in apart)
+            raise ProfileRefused(
+                f"the two passes are more than {APART:.0%} apart at {len(apart)} of {len(points)} "
+                f"{'sizes' if points is sizes else 'points'}, at most {APART_SHARE:.0%} may be: {names}; let nothing "
+                "else run on the machine and profile it again"
+            )
     seconds = list(measured.part("verify").values())
     if seconds[-1] < FLAT * seconds[0]:
         tokens = [point.tokens for point in measured.part("verify")]

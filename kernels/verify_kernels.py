@@ -33,7 +33,9 @@ def place(row, lengths, offsets, batch, GAMMA: tl.constexpr):
 @triton.jit
 def inverse(temperature):
     """Return log2(e) / temperature, finite and above 0 for any temperature that is not negative."""
-    return tl.minimum(LOG2_E / tl.where(temperature > 0.0, temperature, 1.0), HUGE)
+    # No tl.minimum: the interpreter of Triton 3.8 cannot take a constant there.
+    scale = LOG2_E / tl.where(temperature > 0.0, temperature, 1.0)
+    return tl.where(scale < HUGE, scale, HUGE)
 
 
 @triton.jit

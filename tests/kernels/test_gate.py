@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from specsched.experiments import cli_kernels
@@ -151,3 +154,25 @@ def test_a_table_is_written_whole_or_not_at_all(
 
 def test_the_default_architectures_are_all() -> None:
     assert cli_kernels.ARCHES.split(",") == list(gate.ARCHITECTURES)
+
+
+def test_ctrl_c_ends_the_compilers_and_says_so() -> None:
+    """The workers are in the process group too, as at a terminal."""
+    clean = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    code = "from specsched.experiments.cli import main; main()"
+    command = [sys.executable, "-c", code, "kernels", "compile", "--op", "verify"]
+    process = subprocess.Popen(
+        command, env=clean, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    limit = time.monotonic() + 60
+    while len(psutil.Process(process.pid).children()) < 2:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    workers = psutil.Process(process.pid).children()
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "specsched: interrupted" in errors
+    assert not [worker for worker in workers if worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE]
