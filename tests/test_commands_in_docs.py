@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .doc_commands import EXIT_CODES, PAGES, ROOT, Command, commands, shortened
+from .doc_commands import EXIT_CODES, PAGES, REFUSED, ROOT, Command, commands, shortened
 
 MOST_NOT_RUN = 5
 
@@ -32,7 +32,9 @@ def workshop(folder: Path) -> None:
     for name in ("my_trace.csv", "trace.csv"):
         (folder / name).write_text(rows, encoding="utf-8")
     profile = json.loads((ROOT / "sim" / "profiles" / "vllm-dsv4flash-b300-tp4.json").read_text(encoding="utf-8"))
-    (folder / "my_profile.json").write_text(json.dumps(profile | {"name": "mine"}), encoding="utf-8")
+    # mine.json is overwritten by the profiler, unless it refuses what it measured.
+    for name in ("my_profile.json", "mine.json"):
+        (folder / name).write_text(json.dumps(profile | {"name": "mine"}), encoding="utf-8")
 
 
 ALL = [command for page in PAGES for command in commands(page)]
@@ -75,7 +77,11 @@ def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
             timeout=300,
             check=False,
         )
-        assert done.returncode == EXIT_CODES.get(command.text, 0), f"{command.where}\n{done.stdout[-500:]}{done.stderr}"
+        if "kernels profile" in command.text and done.returncode == 1:
+            assert REFUSED in done.stderr, f"{command.where}\n{done.stderr}"
+            continue
+        expected = EXIT_CODES.get(command.text, (0,))
+        assert done.returncode in expected, f"{command.where}\n{done.stdout[-500:]}{done.stderr}"
 
 
 def test_a_command_without_a_rule_is_an_error() -> None:
