@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -291,6 +292,51 @@ def test_a_sweep_whose_workers_are_killed_twice_ends_with_the_same_bytes(tmp_pat
     run_command(str(tmp_path / "x.yaml"), "-o", str(tmp_path / "whole"), "--workers", "2")
     assert contents(out) == contents(tmp_path / "whole")
     assert len(pl.read_parquet(out / "points.parquet")) == 4 * 2 * 2 * 17
+
+
+def test_a_command_killed_twice_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(MANY)
+    out = tmp_path / "killed"
+    line, environment = command(str(tmp_path / "x.yaml"), "-o", str(out), "--workers", "2", "-q")
+    for least in (1, 90):
+        process = subprocess.Popen([*line, *(["--resume"] if out.exists() else [])], env=environment)
+        for _ in wait_until(lambda least=least: len(list((out / "points").glob("*.json"))) >= least):  # type: ignore[misc]
+            assert process.poll() is None
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        assert 0 < len(list((out / "points").glob("*.json"))) < 204
+    run_command(str(tmp_path / "x.yaml"), "-o", str(out), "--resume", "--workers", "2")
+    run_command(str(tmp_path / "x.yaml"), "-o", str(tmp_path / "whole"), "--workers", "2")
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+def unhurried(experiment: Experiment, arm: str, load: float, seed: int) -> PointResult:
+    time.sleep(0.05)
+    return constant(experiment, arm, load, seed)
+
+
+def test_a_worker_that_died_by_sigkill_loses_nothing(tmp_path: Path) -> None:
+    """Workers are children of this process here, so how they ended can be read."""
+    plan = plan_of(tmp_path, MANY)
+    victims: list[tuple[Any, int]] = []
+    done = 0
+
+    def advance() -> None:
+        nonlocal done
+        done += 1
+        if done in (20, 100):
+            worker = multiprocessing.active_children()[0]
+            assert worker.pid is not None
+            os.kill(worker.pid, signal.SIGKILL)
+            worker.join(30)
+            victims.append((worker, done))
+
+    experiments, points = [cell.experiment for cell in plan.cells], points_of(plan)
+    sweep = run_points(experiments, points, tmp_path / "out", processes(2), advance, run=unhurried)
+    assert [worker.exitcode for worker, _ in victims] == [-signal.SIGKILL] * 2
+    assert [finished for _, finished in victims] == [20, 100]
+    assert done == 204
+    assert (sweep.failures, len(sweep.table)) == ((), len(points))
 
 
 def suicidal(experiment: Experiment, arm: str, load: float, seed: int) -> PointResult:
