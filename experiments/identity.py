@@ -23,8 +23,12 @@ _CODE = ("traces", "policies", "sim")
 
 
 def identity(experiment: Experiment) -> dict[str, Any]:
-    """Return the configuration with every file replaced by the hash of its content, and the code that runs it."""
+    """Return the configuration with every file replaced by the hash of its content, and the code that runs it.
+
+    What is only drawn or compared afterwards is left out: no point depends on it.
+    """
     config = experiment.model_dump()
+    config["output"] = {"records": config["output"]["records"]}
     for path, digest in file_hashes(experiment).items():
         _set(config, path, f"sha256:{digest}")
     return {"config": config, "code": {**versions(), "source": source_hash(), **_user_code(experiment)}}

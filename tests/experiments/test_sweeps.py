@@ -259,6 +259,21 @@ def test_a_sweep_runs_end_to_end(tmp_path: Path) -> None:
     assert "holds a run of another configuration" in again.stderr
 
 
+def test_a_wrong_metric_costs_no_point(tmp_path: Path) -> None:
+    """Effects and figures may change when a run goes on."""
+    wrong = EFFECT.format(1).replace("throughput_tok_s_gpu", "throughput")
+    (tmp_path / "x.yaml").write_text(TEXT.replace("figures: []", wrong))
+    line, environment = command(str(tmp_path / "x.yaml"), "-o", str(tmp_path / "out"), "--workers", "1", "-q")
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 2
+    assert "output.effects: 'throughput' is no numeric column" in done.stderr
+    (tmp_path / "x.yaml").write_text(TEXT.replace("figures: []", EFFECT.format(1)))
+    again = subprocess.run([*line, "--resume"], env=environment, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    assert json.loads((tmp_path / "out" / "manifest.json").read_bytes())["computed"] == 0
+    assert (tmp_path / "out" / "effect-1.svg").is_file()
+
+
 # --- workers that are killed
 
 MANY = TEXT.replace("seeds: [0, 1]", f"seeds: {list(range(17))}")
