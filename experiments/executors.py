@@ -10,7 +10,8 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -91,11 +92,40 @@ def _cluster_executor(client: Any) -> Iterator[Executor]:
     # Results are not pure functions of a key that Dask could know, so it must not merge calls.
     executor = client.get_executor(pure=False)
     try:
-        yield executor
+        yield _LikeAPool(executor)
     except BaseException:
-        executor.shutdown(wait=False, cancel_futures=True)
+        # Without waiting, Dask cancels what it has; unlike a pool's, its shutdown takes no `cancel_futures`.
+        executor.shutdown(wait=False)
         raise
     executor.shutdown(wait=True)
+
+
+class _LikeAPool(Executor):
+    """Dask's executor, which tells of a call that kills its workers as a pool of processes does."""
+
+    def __init__(self, executor: Any) -> None:
+        self._executor = executor
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Schedule a call; its future has a `BrokenProcessPool` if Dask gives it up after killed workers."""
+        outer: Future[Any] = Future()
+        self._executor.submit(fn, *args, **kwargs).add_done_callback(lambda inner: _pass_on(inner, outer))
+        return outer
+
+
+def _pass_on(inner: Future[Any], outer: Future[Any]) -> None:
+    from distributed import KilledWorker
+
+    if inner.cancelled():
+        outer.cancel()
+        return
+    error = inner.exception()
+    if error is None:
+        outer.set_result(inner.result())
+    elif isinstance(error, KilledWorker):
+        outer.set_exception(BrokenProcessPool("Dask gave up a call whose workers were killed"))
+    else:
+        outer.set_exception(error)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ import numpy as np
 import polars as pl
 import psutil
 import pytest
+from distributed import KilledWorker
 
 from specsched.experiments import effects
 from specsched.experiments.cells import load_plan
 from specsched.experiments.errors import ConfigError
-from specsched.experiments.executors import processes
+from specsched.experiments.executors import Site, _cluster_executor, processes
 from specsched.experiments.identity import identity
 from specsched.experiments.points import PointResult, build_scenario
 from specsched.experiments.resolve import load_experiment, repeated
@@ -420,6 +422,46 @@ def test_a_cluster_gives_the_same_bytes_with_a_worker_killed(tmp_path: Path, sch
     assert 0 < finished < 204
     run_command(str(tmp_path / "x.yaml"), "-o", str(tmp_path / "whole"), "--workers", "2")
     assert contents(out) == contents(tmp_path / "whole")
+
+
+class Killing:
+    """What Dask's executor does with a call that killed its workers: the future has a `KilledWorker`."""
+
+    def __init__(self) -> None:
+        self.shut: list[bool] = []
+
+    def get_executor(self, pure: bool) -> Killing:
+        return self
+
+    def submit(self, fn: Any, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        point = args[0].point
+        if (point.arm, point.load, point.seed) == ("async", 4.0, 1) and dict(point.values)[
+            "arms.async.policy.lag"
+        ] == 2:
+            future.set_exception(KilledWorker("a task", None, 3))
+        else:
+            future.set_result(fn(*args, **kwargs))
+        return future
+
+    def shutdown(self, wait: bool = True) -> None:  # as Dask's, without `cancel_futures`
+        self.shut.append(wait)
+
+
+def test_a_point_that_kills_the_workers_of_a_cluster_is_recorded(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, TEXT.replace("      some: {hardware.noise_cv: 0.1, workload.cohort: 50}\n", ""))
+    experiments, points = [cell.experiment for cell in plan.cells], points_of(plan)
+    site = Site(2, lambda _: _cluster_executor(Killing()))
+    sweep = run_points(experiments, points, tmp_path / "out", site, run=constant)
+    (failure,) = sweep.failures
+    assert (failure.killed, len(sweep.table)) == (True, len(points) - 1)
+
+
+def test_a_failure_on_a_cluster_cancels_what_it_runs() -> None:
+    client = Killing()
+    with pytest.raises(KeyboardInterrupt), _cluster_executor(client):
+        raise KeyboardInterrupt
+    assert client.shut == [False]
 
 
 def test_a_cluster_that_is_not_there_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
