@@ -118,6 +118,7 @@ def _pass_on(inner: Future[Any], outer: Future[Any]) -> None:
 
     if inner.cancelled():
         outer.cancel()
+        outer.set_running_or_notify_cancel()  # without it, whoever waits is not told
         return
     error = inner.exception()
     if error is None:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from distributed import KilledWorker
 from specsched.experiments import effects
 from specsched.experiments.cells import load_plan
 from specsched.experiments.errors import ConfigError
-from specsched.experiments.executors import Site, _cluster_executor, processes
+from specsched.experiments.executors import Site, _cluster_executor, _pass_on, processes
 from specsched.experiments.identity import identity
 from specsched.experiments.points import PointResult, build_scenario
 from specsched.experiments.resolve import load_experiment, repeated
@@ -455,6 +455,14 @@ def test_a_point_that_kills_the_workers_of_a_cluster_is_recorded(tmp_path: Path)
     sweep = run_points(experiments, points, tmp_path / "out", site, run=constant)
     (failure,) = sweep.failures
     assert (failure.killed, len(sweep.table)) == (True, len(points) - 1)
+
+
+def test_a_call_that_dask_cancels_is_over_for_who_waits() -> None:
+    inner: Future[Any] = Future()
+    outer: Future[Any] = Future()
+    inner.cancel()
+    _pass_on(inner, outer)
+    assert wait([outer], timeout=5).done == {outer}
 
 
 def test_a_failure_on_a_cluster_cancels_what_it_runs() -> None:
