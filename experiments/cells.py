@@ -11,10 +11,11 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from .columns import METRICS, OTHERS
 from .effects import check_effects
 from .errors import ConfigError
 from .identity import digest, identity
-from .overrides import check_path, replace
+from .overrides import check_path, overlap, replace
 from .resolve import experiment_of, is_file_key, read_document, replace_by_file
 from .schema import Experiment, expanded_arms
 from .yaml_loader import Document, KeyPath
@@ -24,11 +25,12 @@ MOST_CELLS = 10_000
 AXES: KeyPath = ("sweep", "axes")
 EFFECTS: KeyPath = ("output", "effects")
 
-FIXED = (("seeds",), ("output",), ("sweep", "axes"), ("sweep", "repetitions"))
+FIXED = (("seeds",), ("output",), ("tune",), ("sweep", "axes"), ("sweep", "repetitions"))
 """What all cells of a sweep share, and no axis may set."""
 
 Value = str | int | float | bool | None
 Settings = Mapping[str, Any]
+Case = tuple[Value, Settings]
 
 
 @dataclass(frozen=True)
@@ -77,11 +79,9 @@ def load_plan(path: Path, settings: Sequence[str] = (), seed: int | None = None)
     count = prod(len(cases) for cases in axes.values())
     if count > MOST_CELLS:
         raise document.error(AXES, f"{count} combinations, at most {MOST_CELLS} are run; take values out")
-    if not axes:
-        return Plan(base, (Cell({}, base),), base.model_dump())
-    cells = tuple(_cells(document, axes, path.parent))
-    check_effects(base.output.effects, _values(cells), document)
-    return Plan(base, cells, document.data)
+    cells = tuple(_cells(document, axes, path.parent)) if axes else (Cell({}, base),)
+    check_effects(base.output.effects, _values(cells), [cell.experiment for cell in cells], document)
+    return Plan(base, cells, document.data if axes else base.model_dump())
 
 
 def _values(cells: Sequence[Cell]) -> dict[str, list[Any]]:
@@ -109,38 +109,81 @@ def plan_identity(plan: Plan, identities: Sequence[Mapping[str, Any]]) -> dict[s
 
 def _cells(document: Document, axes: Mapping[str, list[tuple[Value, Settings]]], folder: Path) -> Iterator[Cell]:
     for combination in product(*axes.values()):
-        changed = copy.deepcopy(document)
-        replace(changed, AXES, {}, document.where(AXES))
-        if EFFECTS[0] in changed.data:
-            replace(changed, EFFECTS, [], document.where(EFFECTS))
-        for axis, (_, settings) in zip(axes, combination, strict=True):
-            for dotted, value in settings.items():
-                where = f"{document.where((*AXES, axis))}: sweep.axes.{axis}"
-                replace(changed, tuple(dotted.split(".")), copy.deepcopy(value), where)
-        values = {axis: shown for axis, (shown, _) in zip(axes, combination, strict=True)}
-        yield Cell(values, experiment_of(changed, folder))
+        chosen = dict(zip(axes, combination, strict=True))
+        try:
+            experiment = _experiment(document, chosen, folder)
+        except ConfigError as error:
+            raise _misplaced(str(error), document, chosen, folder) from None
+        yield Cell({axis: shown for axis, (shown, _) in chosen.items()}, experiment)
+
+
+def _experiment(document: Document, chosen: Mapping[str, Case], folder: Path) -> Experiment:
+    """Return the experiment that cases of axes make of a file."""
+    changed = copy.deepcopy(document)
+    replace(changed, AXES, {}, document.where(AXES))
+    if EFFECTS[0] in changed.data:
+        replace(changed, EFFECTS, [], document.where(EFFECTS))
+    for axis, (_, settings) in chosen.items():
+        for dotted, value in settings.items():
+            replace(changed, tuple(dotted.split(".")), copy.deepcopy(value), _origin(document, axis))
+    return experiment_of(changed, folder)
+
+
+def _misplaced(reason: str, document: Document, chosen: Mapping[str, Case], folder: Path) -> ConfigError:
+    """Return the error of a combination, at the place of the axis that makes it impossible if one alone does."""
+    for axis, case in chosen.items():
+        origin = _origin(document, axis)
+        try:
+            _experiment(document, {axis: case}, folder)
+        except ConfigError as error:
+            placed = str(error).startswith(origin)
+            return ConfigError(str(error) if placed else f"{origin}: {case[0]} does not fit the file: {error}")
+    name = ", ".join(f"{axis} {shown}" for axis, (shown, _) in chosen.items())
+    return document.error(AXES, f"{name} do not go together: {reason}")
+
+
+def _origin(document: Document, axis: str) -> str:
+    return f"{document.where((*AXES, axis))}: sweep.axes.{axis}"
 
 
 def _axes(document: Document, folder: Path) -> Iterator[tuple[str, list[tuple[Value, Settings]]]]:
     """Yield each axis with what tables show and what is set, case by case; files it names become absolute paths."""
     sweep = document.data.get("sweep")
-    axes = sweep.get("axes") if isinstance(sweep, Mapping) else None
-    owners: dict[str, str] = {}
-    for axis, given in (axes or {}).items():
+    axes = (sweep.get("axes") if isinstance(sweep, Mapping) else None) or {}
+    _check_apart(axes, document)
+    for axis, given in axes.items():
+        if axis in (*METRICS, *OTHERS):
+            raise document.error((*AXES, axis), "is the name of a column of points.parquet; rename the axis")
         cases = [{axis: value} for value in given] if isinstance(given, list) else list(given.values())
         for settings in cases:
             _check_settings(axis, settings, document)
-        for dotted in {key for settings in cases for key in settings}:
-            if dotted in owners:
-                raise document.error((*AXES, axis), f"{dotted} is set by {owners[dotted]} too; leave it to one axis")
-            owners[dotted] = axis
         _find_files(axis, given, document, folder)
         cases = [{axis: value} for value in given] if isinstance(given, list) else list(given.values())
         yield axis, list(zip(_shown(axis, given, document), cases, strict=True))
 
 
+def _check_apart(axes: Mapping[str, Any], document: Document) -> None:
+    """Refuse axes that set the same key, or a key and a part of it, and a case that does."""
+    owners: dict[str, str] = {}
+    for axis, given in axes.items():
+        cases = [{axis: None}] if isinstance(given, list) else list(given.values())
+        for settings in cases:
+            found = overlap({key: tuple(key.split(".")) for key in settings})
+            if found is not None:
+                raise document.error((*AXES, axis), f"{found[1]} lies within {found[0]}, which it sets too; keep one")
+        for dotted in dict.fromkeys(key for settings in cases for key in settings):
+            if dotted in owners:
+                raise document.error((*AXES, axis), f"{dotted} is set by {owners[dotted]} too; leave it to one axis")
+            found = overlap({known: tuple(known.split(".")) for known in (*owners, dotted)})
+            if found is not None:
+                (other,) = set(found) - {dotted}
+                rule = f"{dotted} overlaps {other} of the axis {owners[other]}; leave both to one axis"
+                raise document.error((*AXES, axis), rule)
+        owners |= {key: axis for settings in cases for key in settings}
+
+
 def _check_settings(axis: str, settings: Settings, document: Document) -> None:
-    origin = f"{document.where((*AXES, axis))}: sweep.axes.{axis}"
+    origin = _origin(document, axis)
     for dotted, value in settings.items():
         path = tuple(dotted.split("."))
         if any(path[: len(fixed)] == fixed for fixed in FIXED):

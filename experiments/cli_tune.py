@@ -29,12 +29,18 @@ def tune(
         typer.Option(metavar="ADDRESS", help="Compute on a Dask cluster, such as tcp://host:8786 (extra `cluster`)."),
     ] = None,
 ) -> None:
-    """Search the parameters of an arm and compare the best with the default on held-out seeds (extra `tune`)."""
+    """Search the parameters of an arm and compare the best with the default on held-out seeds (extra `tune`).
+
+    If no candidate keeps every constraint, nothing is chosen and the exit code is 1.
+    """
     from .run_command import Interrupted
-    from .tune_command import run_tuning
+    from .tune_command import NothingFoundError, run_tuning
 
     try:
         run_tuning(config, settings or (), output, workers, trials, resume, quiet, cluster)
     except Interrupted as stopped:
         typer.echo(f"specsched: {stopped}", err=True)
         raise typer.Exit(INTERRUPTED) from None
+    except NothingFoundError as nothing:
+        typer.echo(f"specsched: {nothing}", err=True)
+        raise typer.Exit(1) from None

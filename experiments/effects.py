@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ..sim.student import ratio_interval
+from .columns import no_metric
 from .errors import ConfigError
 from .roles import roles
-from .schema import AgainstArm, Effect
+from .schema import AgainstArm, Effect, Experiment
 
 if TYPE_CHECKING:
     from .cells import Plan
@@ -40,7 +41,7 @@ def effects_of(points: pl.DataFrame, plan: Plan) -> list[dict[str, Any]]:
     return [
         {
             **effect.model_dump(),
-            "averaged_over": _averaged(effect, plan),
+            "averaged_over": _averaged(points, effect, plan),
             "rows": effect_table(points, effect, plan).to_dicts(),
         }
         for effect in plan.base.output.effects
@@ -80,18 +81,29 @@ def effect_table(points: pl.DataFrame, effect: Effect, plan: Plan) -> pl.DataFra
     )
 
 
-def check_effects(effects: Sequence[Effect], values: Mapping[str, Sequence[Any]], document: Document) -> None:
-    """Check that what effects are compared with, and restricted to, occurs.
+def check_effects(
+    effects: Sequence[Effect],
+    values: Mapping[str, Sequence[Any]],
+    experiments: Sequence[Experiment],
+    document: Document,
+) -> None:
+    """Check that what effects name, are compared with and are restricted to occurs.
 
     Args:
         effects: `output.effects`.
         values: the values of every axis, of ``load`` and of ``arm``.
+        experiments: that of every combination of the axes.
         document: where they stand.
 
     Raises:
         ConfigError: with the place, the value and those there are.
     """
     for index, effect in enumerate(effects):
+        place: KeyPath = ("output", "effects", index)
+        _check_names(effect, values, place, document)
+        reasons = [no_metric(effect.metric, experiment) for experiment in experiments]
+        if all(reasons):
+            raise document.error((*place, "metric"), str(reasons[0]))
         wanted: list[tuple[KeyPath, str, Any]] = [
             (("where", name), name, value) for name, chosen in effect.where.items() for value in chosen
         ]
@@ -100,8 +112,24 @@ def check_effects(effects: Sequence[Effect], values: Mapping[str, Sequence[Any]]
         for path, name, value in wanted:
             if value not in values[name]:
                 known = ", ".join(f"{each:g}" if isinstance(each, float) else str(each) for each in values[name])
-                key = ("output", "effects", index, *path)
-                raise document.error(key, f"{name} is never {value!r}; its values are {known}")
+                raise document.error((*place, *path), f"{name} is never {value!r}; its values are {known}")
+
+
+def _check_names(effect: Effect, values: Mapping[str, Sequence[Any]], place: KeyPath, document: Document) -> None:
+    """Check that the axes and arms that an effect names are there."""
+    known = ", ".join(values)
+    named: dict[KeyPath, str | None] = {(key,): getattr(effect, key) for key in ("along", "lines", "panels")}
+    named |= {("where", name): name for name in effect.where}
+    for key, name in named.items():
+        if name is not None and name not in values:
+            rule = f"must be one of {known}; got {name!r}. With other axes set other effects, or output.effects=[]"
+            raise document.error((*place, *key), rule)
+    arms: list[tuple[KeyPath, str]] = [(("arms", index), arm) for index, arm in enumerate(effect.arms or ())]
+    if isinstance(effect.against, AgainstArm):
+        arms.append((("against", "arm"), effect.against.arm))
+    for path, arm in arms:
+        if arm not in values["arm"]:
+            raise document.error((*place, *path), f"no arm is called {arm!r}; there are {', '.join(values['arm'])}")
 
 
 def _taking_part(points: pl.DataFrame, effect: Effect) -> pl.DataFrame:
@@ -131,11 +159,11 @@ def _reference(points: pl.DataFrame, effect: Effect, axes: list[str]) -> tuple[p
     return found.select(*keys, pl.col(effect.metric).cast(pl.Float64).alias("reference")), keys
 
 
-def _averaged(effect: Effect, plan: Plan) -> list[str]:
-    """Return what an effect does not tell apart."""
-    single = {name for name, values in effect.where.items() if len(values) == 1}
-    named = {effect.along, effect.lines, effect.panels, *single}
-    return [name for name in ("arm", "load", *plan.base.sweep.axes) if name not in named]
+def _averaged(points: pl.DataFrame, effect: Effect, plan: Plan) -> list[str]:
+    """Return what an effect does not tell apart although several values of it take part."""
+    compared = _subjects(_taking_part(points, effect), effect)
+    rest = (name for name in ("arm", "load", *plan.base.sweep.axes) if name not in effect.named)
+    return [name for name in rest if compared[name].n_unique() > 1]
 
 
 def _groups(pairs: pl.DataFrame, effect: Effect, plan: Plan) -> Iterator[tuple[Any, Any, Any, pl.DataFrame]]:
@@ -158,6 +186,11 @@ def _values(pairs: pl.DataFrame, name: str | None, plan: Plan) -> list[Any]:
     return pairs[name].unique(maintain_order=True).to_list()
 
 
+def _word(value: Any) -> str:
+    """Return a value as tables and figures show it: 8.0 as 8."""
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+
 def _row(panel: Any, line: Any, x: Any, part: pl.DataFrame) -> dict[str, Any]:
     sound = part.filter((pl.col("value") > 0) & (pl.col("reference") > 0))
     sound = sound.with_columns((pl.col("value") / pl.col("reference")).alias("ratio"))
@@ -165,9 +198,9 @@ def _row(panel: Any, line: Any, x: Any, part: pl.DataFrame) -> dict[str, Any]:
     logs = [math.fsum(map(math.log, ratios)) / len(ratios) for ratios in seeds]
     interval = ratio_interval(logs)
     return {
-        "panel": None if panel is None else str(panel),
-        "line": None if line is None else str(line),
-        "x": str(x),
+        "panel": None if panel is None else _word(panel),
+        "line": None if line is None else _word(line),
+        "x": _word(x),
         "ratio": math.exp(math.fsum(logs) / len(logs)) if logs else None,
         "low": interval and interval.low,
         "high": interval and interval.high,

@@ -25,6 +25,11 @@ ONE_THREAD = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 CONNECT_S = 10
 
+KILLED_ON_CLUSTER = (
+    "workers of the cluster that computed it were killed, perhaps for want of memory, more often than Dask allows "
+    "(distributed.scheduler.allowed-failures); try workers with fewer threads and --resume"
+)
+
 OpenExecutor = Callable[[int], AbstractContextManager[Executor]]
 
 
@@ -35,10 +40,12 @@ class Site:
     Attributes:
         workers: points under way at once.
         open: opens an executor of so many workers, and on an exception ends what it runs.
+        killed: what to say of a point that is given up because it kills its workers.
     """
 
     workers: int
     open: OpenExecutor
+    killed: str = "its worker process was killed twice, perhaps for want of memory; try fewer workers and --resume"
 
 
 def processes(workers: int) -> Site:
@@ -74,7 +81,7 @@ def cluster(address: str) -> Iterator[Site]:
         if not threads:
             raise ConfigError(f"--cluster {address}: the cluster has no workers; start some with `dask worker`")
         _check_code(client, address)
-        yield Site(threads, lambda _: _cluster_executor(client))
+        yield Site(threads, lambda _: _cluster_executor(client), KILLED_ON_CLUSTER)
 
 
 def _check_code(client: Any, address: str) -> None:

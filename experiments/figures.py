@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 BUDGET = "verify_budget"
 BAND_ALPHA = 0.22
+_ROOM = 1.03
+"""How far beyond the largest value an axis goes at least."""
 
 Points = set[tuple[str, float]]
 
@@ -50,10 +52,10 @@ def draw_plan(points: pl.DataFrame, plan: Plan, folder: Path) -> list[Path]:
     Raises:
         OSError: if the folder cannot be written.
     """
-    if not plan.base.sweep.axes:
-        return draw(points, plan.base, folder, transients=partial(_transients, plan.cells[0], folder))
     drawn = []
-    for number, (cell, part) in enumerate(cells_of(points, plan), start=1):
+    if not plan.base.sweep.axes:
+        drawn += draw(points, plan.base, folder, transients=partial(_transients, plan.cells[0], folder))
+    for number, (cell, part) in enumerate(cells_of(points, plan) if plan.base.sweep.axes else (), start=1):
         place, transients = folder / "cells" / str(number), partial(_transients, cell, folder)
         drawn += draw(part, cell.experiment, place, cell.name, transients)
     for number, effect in enumerate(plan.base.output.effects, start=1):
@@ -141,10 +143,16 @@ def frontier_figure(
             _curve(axes, (each.interactivity, each.throughput), each.eager, filled, look[arm])
     _mark_anchors(axes, anchors)
     _number_loads(axes, lines, best)
-    axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
+    whole_markers(axes)
     _legend(axes, cast, lines, look, _notes(lines, best, load))
     return figure
+
+
+def whole_markers(axes: Axes) -> None:
+    """Begin both axes at 0 and end them far enough beyond the data that no marker is cut."""
+    (_, right), (_, top) = axes.get_xlim(), axes.get_ylim()
+    axes.set_xlim(0.0, max(right, _ROOM * float(axes.dataLim.x1)))
+    axes.set_ylim(0.0, max(top, _ROOM * float(axes.dataLim.y1)))
 
 
 def load_figure(points: pl.DataFrame, cast: Roles, load: str = "concurrency", title: str = "") -> Figure:
@@ -231,6 +239,8 @@ def _number_loads(axes: Axes, lines: dict[str, Line], best: Points) -> None:
 
 def _load_axis(axes: Axes, lines: dict[str, Line]) -> None:
     loads = np.unique(np.concatenate([each.loads for each in lines.values()]))
+    if len(loads) == 1:
+        axes.set_xticks(loads, [f"{loads[0]:g}"])
     # Doubling loads crowd at the left of a linear axis.
     if loads[-1] > 8 * loads[0]:
         axes.set_xscale("log", base=2)

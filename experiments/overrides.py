@@ -55,6 +55,15 @@ def check_path(path: KeyPath, value: Any, data: Mapping[str, Any], origin: str) 
         _check(path, data, origin)
 
 
+def overlap(paths: Mapping[str, KeyPath]) -> tuple[str, str] | None:
+    """Return the names of two key paths of which the first leads to the second or is the same; None if none does."""
+    for name, path in paths.items():
+        for other, longer in paths.items():
+            if name != other and longer[: len(path)] == path:
+                return name, other
+    return None
+
+
 def _adds_an_arm(path: KeyPath, value: Any) -> bool:
     """Whether a setting gives a whole arm, which may have any name: ``arms.mine={policy: {..}}``."""
     return len(path) == 2 and path[0] == "arms" and isinstance(value, Mapping) and "policy" in value

@@ -13,9 +13,10 @@ from .report_compare import comparison
 from .report_html import MARK, Column, Html, join, link, notes, page, preformatted, section, table, tag
 from .report_parts import NONE, Part, anchors_part, sections
 from .report_run import ReportRun, Source, TuneRun, read_runs
-from .report_sweep import sweep_sections
+from .report_sweep import effect_sections, sweep_sections
 from .report_tune import tune_sections
 from .schema import Experiment
+from .tune_schema import Tune
 
 _HEAD = 400
 """Bytes at the start of a file among which a report's mark stands."""
@@ -70,12 +71,24 @@ def _overview(sources: Sequence[Source]) -> Html:
     columns: list[Column] = [
         ("name", [source.name for source in sources]),
         ("kind", [_kind(source).lower() for source in sources]),
-        *_facts([source.plan.base if isinstance(source, ReportRun) else None for source in sources]),
-        ("points", [f"{len(each.points):,}" if isinstance(each, ReportRun) else NONE for each in sources]),
+        *_facts([_base(source) for source in sources]),
+        ("size", [_size(source) for source in sources]),
         ("started", [_time(source.manifest.get("started", NONE)) for source in sources]),
         ("specsched", [str(source.manifest.get("specsched", NONE)) for source in sources]),
     ]
     return table(columns, "Runs on this page", len(columns))
+
+
+def _base(source: Source) -> Experiment | None:
+    if isinstance(source, ReportRun):
+        return source.plan.base
+    return source.base if isinstance(source, TuneRun) else None
+
+
+def _size(source: Source) -> str:
+    if isinstance(source, ReportRun):
+        return f"{len(source.points):,} points"
+    return f"{source.summary['trials']['asked']:,} trials"
 
 
 def _time(value: Any) -> str:
@@ -84,16 +97,20 @@ def _time(value: Any) -> str:
 
 
 def _facts(experiments: Sequence[Experiment | None]) -> Iterator[Column]:
-    """Yield what the experiments are about, a column each; a tuning has its own section."""
+    """Yield what the experiments are about, a column each."""
     tell: dict[str, Callable[[Experiment], str]] = {
         "profile": lambda each: each.hardware.profile,
         "load": lambda each: f"{each.workload.mode}, {', '.join(map(store.number, each.sweep.load))}",
         "drafts": lambda each: " ".join(filter(None, (each.drafts.kind, getattr(each.drafts, "profile", None)))),
         "arms": lambda each: ", ".join(each.arms),
-        "seeds": lambda each: str(len(each.seeds) * each.sweep.repetitions),
+        "seeds": lambda each: str(len(each.seeds) * each.sweep.repetitions) if each.tune is None else _seeds(each.tune),
     }
     for name, told in tell.items():
         yield name, [NONE if each is None else told(each) for each in experiments]
+
+
+def _seeds(tune: Tune) -> str:
+    return f"{len(tune.seeds.tuning)} + {len(tune.seeds.testing)} held out"
 
 
 def _contents(sources: Sequence[Source], compared: bool) -> Html:
@@ -114,6 +131,7 @@ def _run(run: ReportRun, prefix: str) -> Iterator[Html]:
     digest = run.manifest.get("files", {}).get("hardware.profile", {}).get("sha256")
     part = Part(run.plan.base, run.points, prefix, run.folder, run.folder, digest=digest)
     yield section("Throughput at the SLA anchors", anchors_part(run.summary), level=3)
+    yield from effect_sections(run, prefix)
     yield from sections(part)
 
 

@@ -14,6 +14,8 @@ from matplotlib.figure import Figure
 from ..sim.frontier import INTERACTIVITY, THROUGHPUT, frontier, line, usable
 from ..sim.student import ratio_interval
 from .canvas import canvas, say_empty
+from .cells import Plan
+from .figures import whole_markers
 from .report_html import Column, Html, beside, join, notes, section, table
 from .report_run import ReportRun
 from .report_svg import inline_figure
@@ -40,11 +42,28 @@ def comparison(runs: Sequence[ReportRun]) -> Html:
 
 
 def differences(runs: Sequence[ReportRun]) -> list[tuple[str, list[str]]]:
-    """Return every key in which the experiment files differ, with its value in each run."""
-    flat = [dict(_flat(run.plan.base.model_dump())) for run in runs]
+    """Return every key in which the experiments differ, defaults written out, with its value in each run.
+
+    Of a sweep with axes, a key that its combinations do not share has all of its values.
+    """
+    flat = [_keys(run.plan) for run in runs]
     keys = dict.fromkeys(key for each in flat for key in each)
     rows = [(key, [each.get(key, "-") for each in flat]) for key in keys]
     return [(key, values) for key, values in rows if len(set(values)) > 1]
+
+
+def _keys(plan: Plan) -> dict[str, str]:
+    """Return what every key of a plan has, over all of its combinations."""
+    found: dict[str, dict[str, None]] = {}
+    for cell in plan.cells:
+        for key, text in _flat(cell.experiment.model_dump()):
+            found.setdefault(key, {})[text] = None
+    shared = {"sweep": {"axes": plan.base.sweep.axes}, "output": {"effects": _effects(plan)}}
+    return {key: _cut(", ".join(texts)) for key, texts in found.items()} | dict(_flat(shared))
+
+
+def _effects(plan: Plan) -> list[Any]:
+    return [effect.model_dump() for effect in plan.base.output.effects]
 
 
 def _flat(data: Any, path: str = "") -> Iterator[tuple[str, str]]:
@@ -52,8 +71,11 @@ def _flat(data: Any, path: str = "") -> Iterator[tuple[str, str]]:
         for key, value in data.items():
             yield from _flat(value, f"{path}.{key}" if path else str(key))
     else:
-        text = data if isinstance(data, str) else json.dumps(data)
-        yield path, text if len(text) <= LONGEST else text[: LONGEST - 2] + ".."
+        yield path, _cut(data if isinstance(data, str) else json.dumps(data))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else text[: LONGEST - 2] + ".."
 
 
 def _differences_part(runs: Sequence[ReportRun]) -> Html:
@@ -96,8 +118,7 @@ def frontiers_figure(names: Sequence[str], fronts: Sequence[pl.DataFrame]) -> Fi
             ordered = front.sort(INTERACTIVITY)
             x, y = (ordered[column].to_numpy() for column in (INTERACTIVITY, THROUGHPUT))
             axes.plot(x, y, color=colour, marker=marker, markersize=5, linewidth=0.8, label=name)
-    axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
+    whole_markers(axes)
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     return figure
 

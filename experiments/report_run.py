@@ -59,7 +59,13 @@ class ReportRun(Source):
 
 @dataclass(frozen=True)
 class TuneRun(Source):
-    """A finished tuning."""
+    """A finished tuning.
+
+    Attributes:
+        base: the experiment that was tuned.
+    """
+
+    base: Experiment
 
 
 def read_runs(folders: Sequence[Path]) -> list[Source]:
@@ -89,7 +95,7 @@ def read_run(folder: Path, name: str | None = None) -> Source:
     summary, config = _json(folder / "summary.json", folder), _text(folder / "config.yaml", folder)
     common = (name or folder.resolve().name, folder, manifest, summary, config)
     if summary.get("kind") == "tune":
-        return TuneRun(*common)
+        return TuneRun(*common, base=_plan(folder / "config.yaml", folder).base)
     return ReportRun(*common, plan=_plan(folder / "config.yaml", folder), points=_points(folder))
 
 

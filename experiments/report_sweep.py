@@ -32,13 +32,18 @@ MOST_DRAWN = 12
 def sweep_sections(run: ReportRun, prefix: str) -> Iterator[Html]:
     """Yield the sections of a run with axes."""
     summary = dict(run.summary)
-    for index, effect in enumerate(summary["effects"]):
-        yield section(f"Effect {index + 1}", _effect(run, index, effect, f"{prefix}-effect{index + 1}"), level=3)
+    yield from effect_sections(run, prefix)
     if not summary["effects"]:
         yield notes(["The experiment names no effects; output.effects says what to compare along an axis."])
     yield section("Throughput at the anchors", *_anchors(summary), level=3)
     yield section("Budget and waste of every combination", _everything(run), level=3)
     yield from _in_full(run, prefix)
+
+
+def effect_sections(run: ReportRun, prefix: str) -> Iterator[Html]:
+    """Yield a section for each effect of a run."""
+    for index, effect in enumerate(run.summary.get("effects", ())):
+        yield section(f"Effect {index + 1}", _effect(run, index, effect, f"{prefix}-effect{index + 1}"), level=3)
 
 
 def _effect(run: ReportRun, index: int, effect: Mapping[str, Any], prefix: str) -> Html:

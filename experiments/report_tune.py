@@ -8,27 +8,22 @@ from typing import Any
 
 import polars as pl
 
-from .report_html import Column, Html, notes, preformatted, section, table, tag
+from .report_html import Column, Html, notes, preformatted, section, table
 from .report_run import TuneRun
 from .report_svg import inline_file
-
-_TOLD = ("kind", "verdict", "best", "default", "front")
-"""Entries of the summary that have places of their own."""
+from .tune_terminal import compared, constraint_columns, objective_columns, parameter_columns, study_notes
 
 
 def tune_sections(run: TuneRun, prefix: str) -> Iterator[Html]:
     """Yield what a tuning found: its verdict, parameters, trials and figures, and the best experiment."""
-    summary = run.summary
-    verdict = summary.get("verdict") or "No trial meets the constraints, so nothing is compared with the default."
-    yield section("Verdict", tag("p", str(verdict)), *_judged(summary), level=3)
-    facts = dict(_flat({key: value for key, value in summary.items() if key not in _TOLD}))
-    columns: list[Column] = [("entry", list(facts)), ("value", list(facts.values()))]
-    yield section("The study", table(columns, "What was searched, and how much each parameter matters", 2), level=3)
-    front = summary.get("front") or ()
+    summary = dict(run.summary)
+    yield section("Verdict", *_judged(summary), notes(study_notes(summary)), level=3)
+    yield section("The study", table(_study_columns(summary), "What was searched for", 2), level=3)
+    front = summary["front"]
     if len(front) > 1:
-        yield section(
-            "Candidates that no other beats", _rows([dict(_flat(each)) for each in front], "Pareto set"), level=3
-        )
+        caption = f"{len(front)} candidates, the best in {summary['objectives'][0]} first: values on the tuning seeds"
+        rows = [{"trial": each["trial"], **each["parameters"], **each["tuning"]} for each in front]
+        yield section("Candidates that no other beats", _rows(rows, caption), level=3)
     yield from _figures(run, prefix)
     trials = run.folder / "trials.parquet"
     if trials.is_file():
@@ -39,41 +34,42 @@ def tune_sections(run: TuneRun, prefix: str) -> Iterator[Html]:
         yield section("The best experiment", preformatted(best.read_text(encoding="utf-8"), "best.yaml"), level=3)
 
 
-def _judged(summary: Mapping[str, Any]) -> Iterator[Html]:
+def _judged(summary: dict[str, Any]) -> Iterator[Html]:
     """Yield the best parameters beside the default's, and what the held-out seeds say of them."""
-    best = summary.get("best")
-    if not best:
+    best = summary["best"]
+    if best is None:
         return
-    default = (summary.get("default") or {}).get("parameters") or {}
-    keys = list(dict.fromkeys([*best["parameters"], *default]))
-    columns: list[Column] = [
-        ("parameter", keys),
-        (f"trial {best['trial']}", [_text(best["parameters"].get(key)) for key in keys]),
-        ("default", [_text(default.get(key)) for key in keys]),
-    ]
-    yield table(columns, "The best trial and the default", 3)
-    for name, rows in (best.get("testing") or {}).items():
-        if isinstance(rows, list) and rows and all(isinstance(row, Mapping) for row in rows):
-            yield _rows([dict(_flat(row)) for row in rows], f"On held-out seeds: {name}")
+    yield table(parameter_columns(summary), f"Trial {best['trial']}, chosen on the tuning seeds, and the default", 1)
+    for title, objectives in compared(summary):
+        yield table(objective_columns(objectives), title)
+    if best["testing"]["constraints"]:
+        yield table(constraint_columns(best["testing"]["constraints"]), "Constraints on the testing seeds")
+
+
+def _study_columns(summary: Mapping[str, Any]) -> list[Column]:
+    counts = summary["trials"]
+    told = ("complete", "pruned", "failed", "refused", "feasible")
+    rows = {
+        "arm": summary["arm"],
+        "objectives": ", ".join(summary["objectives"]),
+        "constraints": ", ".join(summary["constraints"]) or "none",
+        "tuning seeds": _text(summary["seeds"]["tuning"]),
+        "testing seeds": _text(summary["seeds"]["testing"]),
+        "trials": f"{counts['asked']}: " + ", ".join(f"{counts[name]} {name}" for name in told if counts[name]),
+    }
+    return [("entry", list(rows)), ("value", list(rows.values()))]
 
 
 def _figures(run: TuneRun, prefix: str) -> Iterator[Html]:
     files = sorted(run.folder.glob("*.svg"))
     if not files:
-        yield notes(["The tuning has drawn no figures."])
+        yield notes(["No figures: no trial keeps every constraint."])
+    elif run.summary["importance"] is None:
+        yield notes(["No importance of parameters: too few complete trials, or all are worth the same."])
     for number, file in enumerate(files, start=1):
         title = file.stem.replace("_", " ").replace("-", " ").capitalize()
         drawn = inline_file(file.read_text(encoding="utf-8"), f"{prefix}-figure{number}", f"{title}, as tuning drew it")
         yield section(title, drawn, level=3)
-
-
-def _flat(data: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every single value with the path to it."""
-    if isinstance(data, Mapping):
-        for key, value in data.items():
-            yield from _flat(value, f"{path}.{key}" if path else str(key))
-    else:
-        yield path, _text(data)
 
 
 def _rows(rows: Sequence[Mapping[str, Any]], caption: str) -> Html:

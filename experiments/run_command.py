@@ -18,7 +18,7 @@ from rich.console import Console
 
 from . import figures, store, summary
 from .cells import Plan, load_plan, plan_identity
-from .errors import PointError
+from .errors import ConfigError, PointError, known_errors
 from .executors import Site, cluster, processes
 from .identity import identity
 from .manifest import now, open_folder, write_run
@@ -26,6 +26,8 @@ from .points import check_points
 from .progress import show_progress
 from .resolve import find_config
 from .runner import Failure, Sweep, missing, run_points, sweep_points
+from .terminal import print_summary
+from .terminal_cells import print_cells, print_effects
 from .working_directory import make_working_directory_importable
 
 
@@ -84,7 +86,12 @@ def _check(plan: Plan, identities: Sequence[dict[str, Any]]) -> None:
             arms.setdefault(point.arm, point.key)
         new = [arm for arm, key in arms.items() if key not in seen]
         seen.update(arms.values())
-        warnings |= dict.fromkeys(check_points(cell.experiment, new) if new else ())
+        try:
+            warnings |= dict.fromkeys(check_points(cell.experiment, new) if new else ())
+        except known_errors() as error:
+            if not cell.values:
+                raise
+            raise ConfigError(f"sweep.axes: {cell.name}: {error}") from error
     errors = Console(stderr=True, soft_wrap=True)
     for warning in warnings:
         errors.print(f"warning: {warning}", markup=False, highlight=False)
@@ -140,7 +147,11 @@ def _report(points: pl.DataFrame, plan: Plan, folder: Path) -> None:
     store.write_whole(folder / "summary.json", (json.dumps(outcome, indent=1, allow_nan=False) + "\n").encode())
     drawn = figures.draw_plan(points, plan, folder)
     console = Console(soft_wrap=True)
-    (summary.print_cells if plan.base.sweep.axes else summary.print_summary)(outcome, console)
+    if plan.base.sweep.axes:
+        print_cells(outcome, console)
+    else:
+        print_effects(outcome, console)
+        print_summary(outcome, console)
     for file in drawn:
         console.print(f"figure: {file}", markup=False, highlight=False)
 

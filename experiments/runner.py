@@ -28,8 +28,6 @@ from .store import Point
 RunPoint = Callable[[Experiment, str, float, int], PointResult]
 Advance = Callable[[], None]
 
-KILLED = "its worker process was killed twice, perhaps for want of memory; try fewer workers and --resume"
-
 
 @dataclass(frozen=True)
 class Task:
@@ -215,4 +213,4 @@ def _alone(site: Site, task: Task) -> Outcome:
         try:
             return executor.submit(_work, task).result()
         except BrokenProcessPool:
-            return Failure(task.point.name, KILLED, killed=True)
+            return Failure(task.point.name, site.killed, killed=True)

@@ -297,6 +297,17 @@ class Effect(Section):
     arms: Annotated[list[str], Field(min_length=1)] | None = None
     where: dict[str, Annotated[list[str | int | float | bool], Field(min_length=1)]] = Field(default={})
 
+    @model_validator(mode="after")
+    def _apart(self) -> Effect:
+        if len(set(self.named)) < len(self.named):
+            raise misfit("along", "`along`, `lines` and `panels` must differ")
+        return self
+
+    @property
+    def named(self) -> list[str]:
+        """The axes that it tells apart."""
+        return [self.along, *filter(None, (self.lines, self.panels))]
+
 
 class Output(Section):
     """What a run folder holds beside the points."""
@@ -346,28 +357,6 @@ class Experiment(Section):
             if self.workload.mode == "closed" and load > self.hardware.max_num_seqs:
                 limit = f"must not exceed hardware.max_num_seqs {self.hardware.max_num_seqs}"
                 raise misfit(f"sweep.load.{index}", f"{limit} in a closed loop, got {load:g}")
-        return self
-
-    @model_validator(mode="after")
-    def _effects_name_what_is_there(self) -> Experiment:
-        known = [*self.sweep.axes, "load", "arm"]
-        for index, effect in enumerate(self.output.effects):
-            for key in ("along", "lines", "panels"):
-                named = getattr(effect, key)
-                if named is not None and named not in known:
-                    raise misfit(f"output.effects.{index}.{key}", f"must be one of {', '.join(known)}; got {named!r}")
-            for named in effect.where:
-                if named not in known:
-                    place = f"output.effects.{index}.where"
-                    raise misfit(place, f"must name some of {', '.join(known)}; got {named!r}")
-            arms = [*(effect.arms or ()), *([effect.against.arm] if isinstance(effect.against, AgainstArm) else ())]
-            for arm in arms:
-                if arm not in expanded_arms(self):
-                    place = f"output.effects.{index}"
-                    raise misfit(place, f"no arm is called {arm!r}; there are {', '.join(expanded_arms(self))}")
-            chosen = [effect.along, *filter(None, (effect.lines, effect.panels))]
-            if len(set(chosen)) < len(chosen):
-                raise misfit(f"output.effects.{index}", "`along`, `lines` and `panels` must differ")
         return self
 
     @model_validator(mode="after")

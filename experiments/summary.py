@@ -28,8 +28,6 @@ from ..sim.student import LEAST_SEEDS, Interval, mean_interval, ratio_interval
 from . import effects
 from .roles import Roles, roles
 from .schema import band_names, expanded_arms
-from .terminal import print_summary
-from .terminal_cells import print_cells
 
 if TYPE_CHECKING:
     from .cells import Cell, Plan
@@ -39,8 +37,6 @@ __all__ = [
     "cast_of",
     "cells_of",
     "load_name",
-    "print_cells",
-    "print_summary",
     "summarize",
     "summarize_plan",
     "summarize_points",
@@ -59,7 +55,8 @@ def summarize(points: pl.DataFrame, experiment: Experiment) -> Summary:
 def summarize_plan(points: pl.DataFrame, plan: Plan) -> Summary:
     """Return the summary of a plan's points: that of `summarize`, or with axes the arms of every combination."""
     if not plan.base.sweep.axes:
-        return summarize(points, plan.base)
+        named = plan.base.output.effects
+        return summarize(points, plan.base) | ({"effects": effects.effects_of(points, plan)} if named else {})
     return {
         "load": load_name(plan.base),
         "seeds": plan.base.seeds,

@@ -72,7 +72,7 @@ def table(columns: Sequence[Column]) -> Table:
     """Return columns of text as a table, the first to the left."""
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for i, (name, _) in enumerate(columns):
-        drawn.add_column(name, justify="right" if i else "left", no_wrap=i > 0)
+        drawn.add_column(name, justify="right" if i else "left", no_wrap=i > 0, overflow="ellipsis" if i else "fold")
     for row in zip(*(cells for _, cells in columns), strict=True):
         drawn.add_row(*row)
     return drawn
@@ -96,9 +96,12 @@ def anchor_notes(summary: Summary) -> Iterator[str]:
         yield "No interactivity anchors: set sla.anchors to compare arms at them."
         return
     found = [at for arm in summary["arms"] for at in arm["at_anchor"]]
-    best = [each for each in summary["best_static_at_anchor"] if each["arm"] is not None]
+    best: dict[str, list[str]] = {}
+    for each in summary["best_static_at_anchor"]:
+        if each["arm"] is not None:
+            best.setdefault(each["arm"], []).append(number(each["anchor"]))
     if best:
-        yield "Best static: " + ", ".join(f"{each['arm']} at {number(each['anchor'])}" for each in best) + "."
+        yield "Best static: " + "; ".join(f"{arm} at {', '.join(anchors)}" for arm, anchors in best.items()) + "."
     if any(at["status"] == "at_least" for at in found):
         yield f">= y @N: still met at the highest load ({summary['load']} N); more load may give more."
     if any(at["at_capture_limit"] for at in found):

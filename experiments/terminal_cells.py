@@ -14,18 +14,31 @@ Column = tuple[str, list[str]]
 
 ARMS_TITLE = "Throughput, tok/s/GPU, at each combination's interactivity anchors (tok/s/user)"
 
+LONGEST = 20
+"""Characters of a list or mapping in a table; longer ones are numbered, and written out below."""
+
 MOST_ROWS = 48
 """Rows of a table on a terminal; ``summary.json`` has all."""
 
 
 def print_cells(summary: Summary, console: Console) -> None:
     """Print what `summarize_plan` returns for a sweep with axes: the effects, else every combination's arms."""
-    for effect in summary["effects"]:
-        _print_effect(effect, console)
+    print_effects(summary, console)
     if not summary["effects"]:
         _print_arms(summary, console)
-    seeds = len(summary["seeds"])
-    say([f"{len(summary['cells'])} combinations, {summary['points']} points, {seeds} seeds. Intervals: 95 %."], console)
+    cells, seeds = len(summary["cells"]), len(summary["seeds"])
+    counted = f"{_count(cells, 'combination')}, {_count(summary['points'], 'point')}, {_count(seeds, 'seed')}"
+    say([f"{counted}. Intervals: 95 %."], console)
+
+
+def print_effects(summary: Summary, console: Console) -> None:
+    """Print the effects of a summary, if it has some."""
+    for effect in summary.get("effects", ()):
+        _print_effect(effect, console)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _print_effect(effect: Summary, console: Console) -> None:
@@ -92,9 +105,25 @@ def arm_columns(summary: Summary, plus_minus: str) -> list[Column]:
 def _print_rows(columns: list[Column], console: Console) -> None:
     total = len(columns[0][1])
     part = [(name, cells[:MOST_ROWS]) for name, cells in columns]
-    console.print(table(part))
+    numbered, legend = _numbered(part)
+    console.print(table(numbered))
+    say(legend, console)
     if total > MOST_ROWS:
         say([f".. and {total - MOST_ROWS} more rows in summary.json."], console)
+
+
+def _numbered(columns: list[Column]) -> tuple[list[Column], list[str]]:
+    """Return the columns with long lists and mappings numbered, and what the numbers stand for."""
+    numbered, legend = [], []
+    for name, cells in columns:
+        values = list(dict.fromkeys(cells))
+        if any(value[:1] in ("{", "[") and len(value) > LONGEST for value in values):
+            places = {value: f"#{i}" for i, value in enumerate(values, start=1)}
+            legend += [f"{name} {place}: {value}" for value, place in places.items()]
+            numbered.append((name, [places[cell] for cell in cells]))
+        else:
+            numbered.append((name, cells))
+    return numbered, legend
 
 
 def _change(ratio: float | None) -> str:

@@ -29,11 +29,15 @@ from .tune_points import Evaluator, kept_open
 from .tune_schema import Objective, Tune
 from .tune_space import LOAD, Candidate, Space, load_space
 from .tune_terminal import print_study
-from .tune_verdict import seeds_table, verdict
+from .tune_verdict import in_words, seeds_table, verdict
 from .working_directory import make_working_directory_importable
 from .yaml_loader import dump
 
 Summary = dict[str, Any]
+
+
+class NothingFoundError(Exception):
+    """A study ended without a candidate that keeps every constraint."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,7 @@ def run_tuning(
     Raises:
         ConfigError, TraceError, PolicyError, ProfileError, DraftError, SimulationError: before anything is computed.
         PointError: if a point fails; told trials stay.
+        NothingFoundError: if no candidate keeps every constraint; the trials are written all the same.
         Interrupted: on SIGINT or SIGTERM; told trials and finished points stay.
     """
     tune_study.require_optuna()
@@ -78,15 +83,17 @@ def run_tuning(
     whole = study_identity(space)
     open_folder(folder, whole, resume)
     _check(space)
-    folder.mkdir(parents=True, exist_ok=True)
-    study = tune_study.open_study(folder, space, digest(whole))
     facts: dict[str, Any] = {"config": config, "settings": list(settings), "started": now()}
     with ExitStack() as stack:
         site = stack.enter_context(cluster(scheduler)) if scheduler else processes(workers or processors())
         facts["workers"] = site.workers
+        folder.mkdir(parents=True, exist_ok=True)
+        study = tune_study.open_study(folder, space, digest(whole))
         _write_run(folder, space, whole, status="running", **facts)
         found = _compute(study, space, whole, facts, quiet, site)
     _report(found, space, folder)
+    if not found.front:
+        raise NothingFoundError(f"no candidate of {config} keeps every constraint; the trials are in {folder}")
     return folder
 
 
@@ -210,7 +217,7 @@ def _report(found: Found, space: Space, folder: Path) -> None:
     store.write_parquet(folder / "testing.parquet", seeds_table(found.measured))
     summary = summarize(found, space)
     store.write_whole(folder / "summary.json", (json.dumps(summary, indent=1, allow_nan=False) + "\n").encode())
-    for each in found.front:
+    for each in found.front if len(space.tune.objectives) > 1 else ():
         _write_scenario(folder / "front" / f"trial-{each.number}.yaml", each, space)
     if found.front:
         _write_scenario(folder / "best.yaml", found.front[0], space)
@@ -229,27 +236,37 @@ def summarize(found: Found, space: Space) -> Summary:
     front = [_chosen(each, found, tune) for each in found.front]
     best = front[0] if front else None
     default = space.default()
-    state = trials["state"]
+    state, anchors = trials["state"], [each.condition for each in tune.objectives]
     return {
         "kind": "tune",
         "arm": tune.arm,
         "objectives": [each.name for each in tune.objectives],
-        "constraints": [each.name for each in tune.constraints],
+        "constraints": [each for each in anchors if each] + [each.name for each in tune.constraints],
         "seeds": tune.seeds.model_dump(),
         "trials": {
             "asked": len(trials),
             "complete": int((state == "complete").sum()),
             "pruned": int((state == "pruned").sum()),
             "failed": int((state == "fail").sum()),
+            "refused": trials["refused"].count(),
             "feasible": int(trials["feasible"].sum() or 0),
-            "at_least": int(trials["at_least"].cast(pl.Boolean).sum() or 0),
+            "at_least": int(trials["at_least"].sum() or 0),
         },
         "best": best,
         "default": {"parameters": default and dict(default)},
         "front": front,
+        "nearest": nearest_misses(trials),
         "importance": found.weights,
-        "verdict": None if best is None else sentence(best["testing"], len(tune.seeds.testing)) + same_load(best),
+        "verdict": None if best is None else in_words(best, len(tune.seeds.testing)),
     }
+
+
+def nearest_misses(trials: pl.DataFrame) -> dict[str, float]:
+    """Return for each constraint that no trial keeps by what fraction of its bound the nearest one misses it."""
+    prefix = "violation: "
+    names = [name for name in trials.columns if name.startswith(prefix)]
+    least = {name.removeprefix(prefix): trials[name].drop_nulls().min() for name in names}
+    return {name: float(value) for name, value in least.items() if value is not None and float(value) > 0.0}  # type: ignore[arg-type]
 
 
 def _chosen(candidate: Candidate, found: Found, tune: Tune) -> Summary:
@@ -265,33 +282,6 @@ def _chosen(candidate: Candidate, found: Found, tune: Tune) -> Summary:
         "testing": testing,
         "testing_at_same_load": None if beside is None else verdict(tuned, beside, tune)["objectives"],
     }
-
-
-def sentence(testing: Summary, seeds: int) -> str:
-    """Return the verdict in a sentence."""
-    broken = [each["constraint"] for each in testing["constraints"] if each["tuned"] and not each["tuned"]["holds"]]
-    first = testing["objectives"][0]
-    if first["low"] is None:
-        return "Verdict: no interval on the testing seeds, so nothing is claimed."
-    change, low, high = (f"{100 * (first[key] - 1):+.2f} %" for key in ("ratio", "low", "high"))
-    figures = f"{first['objective']} {change} ({low} .. {high}, {seeds} seeds)"
-    if broken:
-        return f"Verdict: on the testing seeds the tuned candidate breaks {', '.join(broken)}; {figures}."
-    if testing["beats"]:
-        return f"Verdict: tuned beats the default on held-out seeds: {figures}."
-    worse = any(each["verdict"] == "worse" for each in testing["objectives"])
-    return f"Verdict: tuned {'is worse than' if worse else 'does not beat'} the default on held-out seeds: {figures}."
-
-
-def same_load(best: Summary) -> str:
-    """Return what is left of the advantage over the default at the candidate's own load, if that was searched."""
-    if best["testing_at_same_load"] is None:
-        return ""
-    first = best["testing_at_same_load"][0]
-    if first["low"] is None:
-        return ""
-    change, low, high = (f"{100 * (first[key] - 1):+.2f} %" for key in ("ratio", "low", "high"))
-    return f" Over the default at the same load {best['load']:g}: {change} ({low} .. {high})."
 
 
 def _write_scenario(file: Path, candidate: Candidate, space: Space) -> None:

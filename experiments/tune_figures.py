@@ -11,7 +11,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .canvas import canvas, save, say_empty
+from .canvas import canvas, save
 from .styles import COLOURS
 from .tune_schema import Objective, Range, Tune
 
@@ -23,7 +23,7 @@ _WIDE = 4
 def draw_study(
     trials: pl.DataFrame, tune: Tune, weights: Mapping[str, float] | None, chosen: list[int], folder: Path
 ) -> list[Path]:
-    """Draw a study into ``folder`` and return the files.
+    """Draw a study into ``folder`` and return the files; a figure without anything to show is not drawn.
 
     Args:
         trials: as `trials_table` gives it.
@@ -32,8 +32,10 @@ def draw_study(
         chosen: the trials that no other beats.
         folder: where figures go.
     """
+    if not trials["feasible"].sum():
+        return []
     drawn = save(_history(trials, tune, chosen), folder / "history")
-    drawn += save(_importance(weights), folder / "importance")
+    drawn += save(_importance(weights), folder / "importance") if weights is not None else []
     keys = list(tune.space)
     for start in range(0, len(keys), _WIDE):
         name = "slices" if start == 0 else f"slices-{start // _WIDE + 1}"
@@ -62,11 +64,8 @@ def _best_so_far(trials: pl.DataFrame, objective: Objective) -> list[tuple[int, 
     return list(zip(fine["trial"].to_list(), values.to_list(), strict=True))
 
 
-def _importance(weights: Mapping[str, float] | None) -> Figure:
-    figure, (axes,) = canvas(7.0, 1.2 + 0.4 * max(2, len(weights or ())), 1)
-    if weights is None:
-        say_empty(axes, "too few complete trials, or all alike")
-        return figure
+def _importance(weights: Mapping[str, float]) -> Figure:
+    figure, (axes,) = canvas(7.0, 1.2 + 0.4 * max(2, len(weights)), 1)
     names = list(weights)[::-1]
     bars = axes.barh(names, [100 * weights[name] for name in names], color=BLUE, height=0.6)
     axes.bar_label(bars, fmt="%.0f %%", padding=3, fontsize=9)
@@ -116,9 +115,6 @@ def _points(axes: Axes, trials: pl.DataFrame, x: str, y: str, chosen: list[int],
     fine = complete["feasible"].cast(pl.Boolean).to_numpy().astype(bool)
     star = np.isin(complete["trial"].to_numpy(), chosen)
     at, value = (complete[name].cast(pl.Float64).to_numpy() for name in (x, y))
-    if not fine.any():
-        say_empty(axes, "no trial keeps every constraint")
-        return
     axes.scatter(at[fine & ~star], value[fine & ~star], s=22, color=BLUE, label="keeps the constraints")
     axes.scatter(at[star], value[star], marker="*", s=130, color=RED, zorder=3, label="chosen")
     if edge and not fine.all():

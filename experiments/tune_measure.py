@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ..sim.frontier import INTERACTIVITY, Line, line, seed_lines, throughput_at_anchor, usable
+from ..sim.frontier import Line, line, seed_lines, throughput_at_anchor, usable
 from .errors import ConfigError
 from .nearest import suggestion
-from .tune_schema import Objective, Tune
+from .tune_schema import Tune
 
 BySeed = tuple[float | None, ...]
 
@@ -90,11 +90,11 @@ def measure(table: pl.DataFrame, tune: Tune, margin: float = 0.0, planning: bool
         for each in tune.objectives
     }
     bounds = {each.name: (each, _metric(table, each.metric, each.load or load)) for each in tune.constraints}
-    violations = {_reaches(each): anchored[each.name].violation for each in tune.objectives if each.name in anchored}
+    violations = {each.condition: anchored[each.name].violation for each in tune.objectives if each.condition}
     speeds = {
-        _reaches(each): found.speeds
+        each.condition: found.speeds
         for each in tune.objectives
-        if (found := anchored.get(each.name)) is not None and found.speeds is not None
+        if each.condition and (found := anchored[each.name]).speeds is not None
     }
     return Measured(
         values=tuple(read.value for read in reads.values()),
@@ -106,10 +106,6 @@ def measure(table: pl.DataFrame, tune: Tune, margin: float = 0.0, planning: bool
         seeds=seeds,
         at_least=any(found.at_least for found in anchored.values()),
     )
-
-
-def _reaches(objective: Objective) -> str:
-    return f"{INTERACTIVITY} >= {objective.anchor:g}"
 
 
 def _at_anchor(table: pl.DataFrame, anchor: float, headroom: float, planning: bool, seeds: Sequence[int]) -> _Anchored:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from concurrent.futures.process import BrokenProcessPool
@@ -89,7 +90,7 @@ def kept_open(site: Site) -> Iterator[Site]:
                 held[:] = [stack.enter_context(site.open(site.workers))]
             yield held[0]
 
-        yield Site(site.workers, opened)
+        yield dataclasses.replace(site, open=opened)
 
 
 def _alive(executor: Executor) -> bool:

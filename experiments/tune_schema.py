@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
+from .columns import SHARES
 from .section import Count, Positive, Section, Seed, misfit, without_repeats
 
 AT_ANCHOR = "throughput_at_anchor"
@@ -94,6 +95,11 @@ class Objective(Section):
             return f"{AT_ANCHOR}_{self.anchor:g}"
         return self.metric if self.load is None else f"{self.metric}_at_load_{self.load:g}"
 
+    @property
+    def condition(self) -> str | None:
+        """The constraint that an anchor is, as tables name it; None without an anchor."""
+        return None if self.anchor is None else f"{INTERACTIVITY} >= {self.anchor:g}"
+
 
 class Constraint(Section):
     """What must hold of a metric, averaged over seeds; a candidate that breaks it is never chosen.
@@ -124,6 +130,11 @@ class Constraint(Section):
         """The constraint as tables name it."""
         bound = f"<= {self.at_most:g}" if self.at_most is not None else f">= {self.at_least:g}"
         return f"{self.metric} {bound}" + ("" if self.load is None else f" at load {self.load:g}")
+
+    def planned(self, bound: float) -> float:
+        """Return a bound as it holds on the tuning seeds, tightened by the margin."""
+        step = self.margin * (abs(bound) or 1.0)
+        return bound - step if self.at_most is not None else bound + step
 
     def violation(self, value: float, margin: float = 0.0) -> float:
         """Return by how much a value breaks the bound, as a fraction of it (absolute at 0); at most 0 if it holds."""
@@ -207,20 +218,38 @@ class Tune(Section):
     @model_validator(mode="after")
     def _can_be_met(self) -> Tune:
         for index, constraint in enumerate(self.constraints):
+            self._within_range(index, constraint)
             if constraint.at_most is None:
                 continue
+            most = constraint.planned(constraint.at_most)
             for other, least in self._lower_bounds(constraint):
-                if least > constraint.at_most:
-                    rule = f"{constraint.metric} at most {constraint.at_most:g} contradicts {other}, which asks for"
-                    raise misfit(f"constraints.{index}", f"{rule} at least {least:g}; no candidate can keep both")
+                if least > most:
+                    rule = f"{constraint.metric} at most {most:g} contradicts {other}, which asks for"
+                    margins = [*(each.margin for each in self.constraints), *(each.margin for each in self.objectives)]
+                    told = " (bounds with their margins)" if any(margins) else ""
+                    raise misfit(f"constraints.{index}", f"{rule} at least {least:g}{told}; no candidate can keep both")
         return self
 
+    @staticmethod
+    def _within_range(index: int, constraint: Constraint) -> None:
+        """Refuse a bound that no value of the metric keeps: none is negative, and a share is at most 1."""
+        most = None if constraint.at_most is None else constraint.planned(constraint.at_most)
+        least = None if constraint.at_least is None else constraint.planned(constraint.at_least)
+        if most is not None and most < 0.0:
+            wrong = f"is never negative, so it cannot be at most {most:g}"
+        elif least is not None and least > 1.0 and constraint.metric in SHARES:
+            wrong = f"is a share of at most 1, so it cannot be at least {least:g}"
+        else:
+            return
+        margin = f" ({constraint.name} with its margin of {constraint.margin:g})" if constraint.margin else ""
+        raise misfit(f"constraints.{index}", f"{constraint.metric} {wrong}{margin}; no candidate can keep it")
+
     def _lower_bounds(self, against: Constraint) -> Iterator[tuple[str, float]]:
-        """Yield what must be at least how much of the metric that ``against`` bounds from above."""
+        """Yield what must be at least how much, on the tuning seeds, of the metric that ``against`` bounds above."""
         for index, other in enumerate(self.constraints):
             same = other.metric == against.metric and other.load == against.load
             if same and other.at_least is not None:
-                yield f"constraints.{index}", other.at_least
+                yield f"constraints.{index}", other.planned(other.at_least)
         for index, objective in enumerate(self.objectives):
             if objective.anchor is not None and against.metric == INTERACTIVITY and against.load is None:
-                yield f"objectives.{index}.anchor", objective.anchor
+                yield f"objectives.{index}.anchor", objective.anchor * (1.0 + objective.margin)

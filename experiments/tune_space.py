@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from .cells import AXES, FIXED
-from .errors import ConfigError
+from .columns import no_metric
+from .errors import ConfigError, known_errors
 from .nearest import suggestion
-from .overrides import check_path, replace
+from .overrides import check_path, overlap, replace
+from .points import check_points
 from .resolve import experiment_of, read_document
 from .schema import Experiment
 from .tune_schema import AT_ANCHOR, MARGIN, MARGIN_BOUNDS, Constraint, Objective, Range, Tune
@@ -91,6 +93,19 @@ class Space:
         margin = parameters.get(MARGIN, 0.0)
         return Candidate(number, dict(parameters), experiment_of(changed, self.folder), float(margin or 0.0))
 
+    def ends(self, key: str) -> list[Label]:
+        """Return both ends of a range, or every choice."""
+        dimension = self.tune.space[key]
+        return [dimension.low, dimension.high] if isinstance(dimension, Range) else list(self.choices[key])
+
+    def refusal(self, parameters: Parameters) -> str | None:
+        """Return why parameters make no experiment that can run; None if they do."""
+        try:
+            check_points(self.candidate(-1, parameters).experiment, [self.tune.arm])
+        except known_errors() as error:
+            return str(error)
+        return None
+
     def _of_the_file(self, key: str) -> Any:
         if key == MARGIN:
             return 0.0
@@ -132,6 +147,9 @@ def load_space(path: Path, settings: Sequence[str] = (), trials: int | None = No
     document = read_document(path, settings)
     if trials is not None and isinstance(document.data.get("tune"), dict):
         replace(document, ("tune", "trials"), trials, "--trials")
+    for given in document.origins:
+        if given in (("seeds",), ("sweep", "repetitions")):
+            raise document.error(given, "a study runs with tune.seeds.tuning and tune.seeds.testing; set these instead")
     base = experiment_of(document, path.parent)
     if base.tune is None:
         raise ConfigError(f"{path}: there is no section `tune`, so there is nothing to tune; docs/tuning.md shows one")
@@ -139,6 +157,7 @@ def load_space(path: Path, settings: Sequence[str] = (), trials: int | None = No
         raise document.error(AXES, "a study varies what `tune.space` names; remove the axes, or use `specsched run`")
     _check_study(base, document)
     choices = {}
+    _check_apart(base.tune.space, document)
     for key, dimension in base.tune.space.items():
         _check_key(key, document)
         if isinstance(dimension, list):
@@ -150,6 +169,13 @@ def load_space(path: Path, settings: Sequence[str] = (), trials: int | None = No
 
 def _origin(document: Document, key: str) -> str:
     return f"{document.where((*SPACE, key))}: tune.space.{key}"
+
+
+def _check_apart(space: Iterable[str], document: Document) -> None:
+    """Refuse two parameters of which one is a part of the other."""
+    found = overlap({key: tuple(key.split(".")) for key in space})
+    if found is not None:
+        raise ConfigError(f"{_origin(document, found[1])}: lies within {found[0]}, which is searched too; keep one")
 
 
 def _check_key(key: str, document: Document) -> None:
@@ -175,13 +201,27 @@ def _labels(key: str, choices: Sequence[Any], document: Document) -> dict[Label,
 
 
 def _check_ends(space: Space) -> None:
-    """Make the experiment of every choice and of both ends of every range, the other keys as in the file."""
-    for key, dimension in space.tune.space.items():
-        if key == MARGIN:
-            continue
-        ends = (dimension.low, dimension.high) if isinstance(dimension, Range) else space.choices[key]
-        for end in ends:
-            space.candidate(-1, {key: end})
+    """Build every choice and both ends of every range, the other keys as in the file or at an end of their own.
+
+    Raises:
+        ConfigError: for an end that fits neither the file nor any end of another parameter.
+        TraceError, ProfileError, DraftError, PolicyError, SimulationError: what the file itself would fail with.
+    """
+    check_points(space.base, [space.tune.arm])
+    ends = {key: space.ends(key) for key in space.tune.space if key != MARGIN}
+    for key, values in ends.items():
+        for value in values:
+            alone = space.refusal({key: value})
+            others = ({key: value, other: end} for other in ends if other != key for end in ends[other])
+            if alone is not None and all(space.refusal(both) is not None for both in others):
+                raise _misplaced(alone, key, value, space.document)
+
+
+def _misplaced(reason: str, key: str, value: Label, document: Document) -> ConfigError:
+    """Return the error of an end, at the place of its parameter."""
+    origin = _origin(document, key)
+    known = reason.startswith(origin)
+    return ConfigError(reason if known else f"{origin}: {json.dumps(value)} is no value that {key} can have: {reason}")
 
 
 def _check_study(base: Experiment, document: Document) -> None:
@@ -192,7 +232,7 @@ def _check_study(base: Experiment, document: Document) -> None:
     if tune.arm not in base.arms:
         raise document.error(("tune", "arm"), f"no arm is called {tune.arm!r}; {suggestion(tune.arm, base.arms)}")
     _check_loads(base, tune, document)
-    _check_goodput(base, tune, document)
+    _check_metrics(base, tune, document)
     if MARGIN in tune.space:
         _check_margin(base, tune, document)
 
@@ -211,13 +251,12 @@ def _check_loads(base: Experiment, tune: Tune, document: Document) -> None:
             raise document.error(where, f"{reading.metric} has a value at every load; name one with `load`")
 
 
-def _check_goodput(base: Experiment, tune: Tune, document: Document) -> None:
-    """Goodput counts requests within bounds, so there must be a bound."""
-    bounded = base.sla.tpot_s is not None or (base.sla.ttft_s is not None and base.prefill.kind != "none")
+def _check_metrics(base: Experiment, tune: Tune, document: Document) -> None:
+    """Every metric must be a column that has a value in the file's own experiment."""
     for where, reading in _readings(tune):
-        if reading.metric == "goodput_req_s" and not bounded:
-            rule = "goodput needs a bound that applies: set sla.tpot_s, or sla.ttft_s with a prefill stage"
-            raise document.error(where, rule)
+        wrong = None if reading.metric == AT_ANCHOR else no_metric(reading.metric, base)
+        if wrong is not None:
+            raise document.error(where, wrong)
 
 
 def _readings(tune: Tune) -> Iterator[tuple[KeyPath, Objective | Constraint]]:

@@ -36,6 +36,9 @@ NAME = "specsched"
 JOURNAL = "journal.log"
 POSITION = "journal.json"
 FINGERPRINT = "specsched:fingerprint"
+REFUSED = "refused"
+"""Attribute of a trial whose parameters make no experiment: why not."""
+
 JUDGED_AFTER = 2
 """Seeds after which a candidate may be pruned."""
 
@@ -98,6 +101,8 @@ def open_study(folder: Path, space: Space, fingerprint: str) -> Study:
 def search(study: Study, space: Space, evaluate: Evaluate, advance: Callable[[], None] = lambda: None) -> None:
     """Try candidates, batch by batch, until the study has its trials.
 
+    A combination of parameters that is no experiment, though each of them alone is one, is a failed trial.
+
     Args:
         study: where it stands.
         space: what is searched.
@@ -109,10 +114,15 @@ def search(study: Study, space: Space, evaluate: Evaluate, advance: Callable[[],
             study.trials.sampler = _sampler(space, batch)
             study.trials.pruner = _pruner()
             trials = [study.trials.ask(_distributions(space)) for _ in range(space.tune.batch)]
-        candidates = [space.candidate(trial.number, trial.params) for trial in trials]
-        outcomes = _judge(trials, candidates, space.tune, evaluate)
-        for trial, outcome in zip(trials, outcomes, strict=True):
-            _tell(study.trials, trial, outcome)
+        refused = {trial.number: reason for trial in trials if (reason := space.refusal(trial.params)) is not None}
+        sound = [trial for trial in trials if trial.number not in refused]
+        candidates = [space.candidate(trial.number, trial.params) for trial in sound]
+        judged = _judge(sound, candidates, space.tune, evaluate) if sound else []
+        outcomes = {trial.number: outcome for trial, outcome in zip(sound, judged, strict=True)}
+        for trial in trials:
+            if trial.number in refused:
+                trial.set_user_attr(REFUSED, refused[trial.number])
+            _tell(study.trials, trial, outcomes.get(trial.number, "fail"))
             advance()
         _note_position(study.folder)
 
@@ -247,7 +257,7 @@ def _quiet() -> Iterator[None]:
 
 
 def trials_table(study: Study, space: Space) -> pl.DataFrame:
-    """Return one row a trial: number, batch, state, feasible, load, parameters, objectives, violations."""
+    """Return one row a trial: number, batch, state, feasible, load, refusal, parameters, objectives, violations."""
     rows = []
     for trial in study.trials.get_trials(deepcopy=False):
         if not trial.state.is_finished():
@@ -262,12 +272,15 @@ def trials_table(study: Study, space: Space) -> pl.DataFrame:
                 "feasible": all(value <= 0 for value in trial.constraints.values()) if complete else None,
                 "at_least": trial.user_attrs.get("at_least"),
                 "load": trial.user_attrs.get("load"),
+                "refused": trial.user_attrs.get(REFUSED),
                 **{key: _column(trial.params[key], space, key) for key in space.tune.space},
                 **{each.name: value for each, value in zip(space.tune.objectives, values, strict=True)},
                 **{f"violation: {name}": value for name, value in sorted(trial.constraints.items())},
             }
         )
-    return pl.DataFrame(rows, infer_schema_length=None)
+    types = {"feasible": pl.Boolean, "at_least": pl.Boolean, "load": pl.Float64, "refused": pl.String}
+    types |= {each.name: pl.Float64 for each in space.tune.objectives}
+    return pl.DataFrame(rows, infer_schema_length=None, schema_overrides=types)
 
 
 def _column(label: Any, space: Space, key: str) -> Any:

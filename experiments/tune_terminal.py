@@ -11,6 +11,9 @@ from .terminal import say, table
 from .tune_verdict import why_open
 
 Summary = dict[str, Any]
+Column = tuple[str, list[str]]
+
+SIDES = ("tuned", "default")
 
 
 def print_study(summary: Summary, console: Console) -> None:
@@ -22,41 +25,58 @@ def print_study(summary: Summary, console: Console) -> None:
     """
     best = summary["best"]
     if best is not None:
-        default = summary["default"]["parameters"]
-        console.print(f"Trial {best['trial']}, chosen on the tuning seeds", style="bold", highlight=False)
-        keys = list(best["parameters"])
-        columns = [("parameter", keys), ("tuned", [_shown(best["parameters"][key]) for key in keys])]
-        columns.append(("default", [_shown(default[key]) if default else "outside the space" for key in keys]))
-        if summary["importance"] is not None:
-            columns.append(("importance", [_percent(summary["importance"].get(key)) for key in keys]))
-        console.print(table(columns))
-        _print_objectives(best["testing"]["objectives"], len(summary["seeds"]["testing"]), console)
-        _print_constraints(best["testing"]["constraints"], console)
+        _print(f"Trial {best['trial']}, chosen on the tuning seeds", parameter_columns(summary), console)
+        for title, objectives in compared(summary):
+            _print(title, objective_columns(objectives), console)
+        if best["testing"]["constraints"]:
+            console.print(table(constraint_columns(best["testing"]["constraints"])))
     console.print()
-    say(_notes(summary), console)
+    say(study_notes(summary), console)
 
 
-def _print_objectives(objectives: list[Summary], seeds: int, console: Console) -> None:
-    console.print(f"On {seeds} testing seeds, which took no part in the choice", style="bold", highlight=False)
-    columns = [
+def _print(title: str, columns: list[Column], console: Console) -> None:
+    console.print(title, style="bold", highlight=False)
+    console.print(table(columns))
+
+
+def parameter_columns(summary: Summary) -> list[Column]:
+    """Return the parameters of the chosen trial beside the default's, as columns of a table."""
+    best, default = summary["best"], summary["default"]["parameters"]
+    keys = list(best["parameters"])
+    columns = [("parameter", keys), ("tuned", [_shown(best["parameters"][key]) for key in keys])]
+    columns.append(("default", [_shown(default[key]) if default else "outside the space" for key in keys]))
+    if summary["importance"] is not None:
+        columns.append(("importance", [_percent(summary["importance"].get(key)) for key in keys]))
+    return columns
+
+
+def compared(summary: Summary) -> Iterator[tuple[str, list[Summary]]]:
+    """Yield what the chosen trial is compared with on the testing seeds, and the objectives of both."""
+    best, seeds = summary["best"], len(summary["seeds"]["testing"])
+    yield f"On {seeds} testing seeds, which took no part in the choice", best["testing"]["objectives"]
+    if best["testing_at_same_load"] is not None:
+        yield f"The same, against the default at the load {best['load']:g} too", best["testing_at_same_load"]
+
+
+def objective_columns(objectives: list[Summary]) -> list[Column]:
+    """Return objectives on the testing seeds as columns of a table."""
+    return [
         ("objective", [each["objective"] for each in objectives]),
         ("tuned", [_number(each["tuned"]) for each in objectives]),
         ("default", [_number(each["default"]) for each in objectives]),
         ("change", [_change(each["ratio"]) for each in objectives]),
         ("95 %, paired", [_between(each) for each in objectives]),
     ]
-    console.print(table(columns))
 
 
-def _print_constraints(constraints: list[Summary], console: Console) -> None:
-    if constraints:
-        sides = ("tuned", "default")
-        columns = [("constraint", [each["constraint"] for each in constraints])]
-        columns += [(side, [_held(each[side]) for each in constraints]) for side in sides]
-        console.print(table(columns))
+def constraint_columns(constraints: list[Summary]) -> list[Column]:
+    """Return constraints on the testing seeds as columns of a table."""
+    names = [each["constraint"] for each in constraints]
+    return [("constraint", names), *((side, [_held(each[side]) for each in constraints]) for side in SIDES)]
 
 
-def _notes(summary: Summary) -> Iterator[str]:
+def study_notes(summary: Summary) -> Iterator[str]:
+    """Yield how the trials went, and the verdict."""
     trials = summary["trials"]
     yield (
         f"{trials['complete']} of {trials['asked']} trials complete, {trials['feasible']} keep every constraint"
@@ -64,6 +84,8 @@ def _notes(summary: Summary) -> Iterator[str]:
         + (f", {trials['failed']} failed" if trials["failed"] else "")
         + "."
     )
+    if trials["refused"]:
+        yield f"{trials['refused']} failed because their parameters do not go together; trials.parquet says why each."
     if trials["at_least"]:
         yield (
             f"In {trials['at_least']} trials the highest load still meets the anchor, so their throughput is a lower "
@@ -71,6 +93,8 @@ def _notes(summary: Summary) -> Iterator[str]:
         )
     if summary["best"] is None:
         yield "No candidate keeps every constraint: nothing was chosen. Loosen a constraint or widen the space."
+        missed = summary["nearest"].items()
+        yield from (f"The nearest to {name} misses it by {_percent(value)}." for name, value in missed)
         return
     yield from (
         f"{each['objective']}: {why}." for each in summary["best"]["testing"]["objectives"] if (why := why_open(each))

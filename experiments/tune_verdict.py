@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -12,6 +13,7 @@ from .tune_measure import BySeed, Measured
 from .tune_schema import Objective, Tune
 
 BETTER, WORSE, OPEN = "better", "worse", "no difference shown"
+MIXED = "better in one objective and worse in another"
 
 
 def verdict(tuned: Measured | None, default: Measured | None, tune: Tune) -> dict[str, Any]:
@@ -108,6 +110,67 @@ def _values(measured: Measured | None, name: str) -> BySeed:
 def _mean(values: BySeed) -> float | None:
     known = [value for value in values if value is not None]
     return math.fsum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def in_words(best: dict[str, Any], seeds: int) -> str:
+    """Return the verdict on a chosen candidate, and what is left of it at equal load if the load was searched.
+
+    Args:
+        best: entry ``best`` of the summary.
+        seeds: testing seeds.
+    """
+    beside = best["testing_at_same_load"]
+    known = beside is not None and all(each["low"] is not None for each in beside)
+    first = sentence(best["testing"], seeds, by_load=known and outcome(beside) != BETTER)
+    if not known:
+        return first
+    meaning = {
+        BETTER: "its other parameters are better than the default's",
+        WORSE: "its other parameters are worse than the default's",
+        MIXED: "its other parameters are better in one objective and worse in another",
+        OPEN: "nothing shows that its other parameters matter",
+    }[outcome(beside)]
+    return f"{first} Against the default at the same load {best['load']:g}: {_figures(beside)}; {meaning}."
+
+
+def sentence(testing: dict[str, Any], seeds: int, by_load: bool = False) -> str:
+    """Return the verdict in a sentence.
+
+    Args:
+        testing: as `verdict` returns it.
+        seeds: testing seeds.
+        by_load: whether nothing is left of an advantage at equal load.
+    """
+    objectives = testing["objectives"]
+    broken = [each["constraint"] for each in testing["constraints"] if each["tuned"] and not each["tuned"]["holds"]]
+    if any(each["low"] is None for each in objectives):
+        return "Verdict: no interval on the testing seeds, so nothing is claimed."
+    figures = f"{_figures(objectives)}; {seeds} seeds"
+    if broken:
+        return f"Verdict: on the testing seeds the tuned candidate breaks {', '.join(broken)}; {figures}."
+    words = {
+        BETTER: "tuned beats the default" + (" by its load alone" if by_load else ""),
+        WORSE: "tuned is worse than the default",
+        MIXED: "tuned is better than the default in one objective and worse in another",
+        OPEN: "tuned does not beat the default",
+    }[outcome(objectives)]
+    return f"Verdict: {words} on held-out seeds: {figures}."
+
+
+def outcome(objectives: Sequence[dict[str, Any]]) -> str:
+    """Return what the verdicts on several objectives come to."""
+    words = {each["verdict"] for each in objectives}
+    if {BETTER, WORSE} <= words:
+        return MIXED
+    return BETTER if BETTER in words else WORSE if WORSE in words else OPEN
+
+
+def _figures(objectives: Sequence[dict[str, Any]]) -> str:
+    shown = []
+    for each in objectives:
+        change, low, high = (f"{100 * (each[key] - 1):+.2f} %" for key in ("ratio", "low", "high"))
+        shown.append(f"{each['objective']} {change} ({low} .. {high})")
+    return ", ".join(shown)
 
 
 def why_open(objective: dict[str, Any]) -> str | None:

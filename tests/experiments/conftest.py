@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from specsched.experiments.run_command import run_experiment
+from specsched.experiments.tune_command import NothingFoundError, run_tuning
 
 PLAIN = """
 workload: {lengths: {prompt: 20, output: 24}, cohort: 24, warmup: 8}
@@ -41,6 +43,28 @@ output:
 """
 
 
+TUNED = """
+workload: {lengths: {prompt: 20, output: 24}, cohort: 24, warmup: 8}
+hardware: {profile: vllm-dsv4flash-b300-tp4}
+drafts: {kind: constant, acceptance: 0.7, gamma: 4}
+arms:
+  static-1: {policy: {kind: static, k: 1}}
+sweep: {load: [4]}
+output: {figures: []}
+tune:
+  arm: static-1
+  space:
+    arms.static-1.policy.k: {low: 1, high: 6}
+    drafts.gamma: {low: 4, high: 6}
+    sweep.load: {low: 2, high: 16}
+  objectives: [{maximize: throughput_at_anchor, anchor: 150, margin: 0.01}]
+  constraints: [{metric: tpot_p99_s, at_most: 0.02}]
+  seeds: {tuning: [0], testing: [10, 11, 12, 13, 14]}
+  trials: 32
+"""
+"""A block shorter than k is no experiment, so some trials fail."""
+
+
 @dataclass(frozen=True)
 class Runs:
     """Folders of finished runs.
@@ -50,12 +74,18 @@ class Runs:
         other: the same with another drafter and no records.
         sweep: two combinations with step records.
         wide: six combinations without records.
+        tuned: a study with a searched load, some of whose trials are no experiments.
+        pareto: the same with two objectives and too few trials to tell what matters.
+        nothing: the same with an anchor that no trial meets.
     """
 
     plain: Path
     other: Path
     sweep: Path
     wide: Path
+    tuned: Path
+    pareto: Path
+    nothing: Path
 
 
 @pytest.fixture(scope="session")
@@ -70,4 +100,16 @@ def report_runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     for name, changes in settings.items():
         source = folder / ("plain.yaml" if name in ("plain", "other") else "sweep.yaml")
         run_experiment(str(source), changes, folder / name, workers=1, quiet=True)
-    return Runs(**{name: folder / name for name in settings})
+    return Runs(**{name: folder / name for name in settings}, **studies(folder))
+
+
+def studies(folder: Path) -> dict[str, Path]:
+    (folder / "tuned.yaml").write_text(TUNED, encoding="utf-8")
+    two = "tune.objectives=[{maximize: throughput_tok_s_gpu}, {minimize: tpot_p99_s}]"
+    unmet = "tune.objectives=[{maximize: throughput_at_anchor, anchor: 5000}]"
+    found = {}
+    for name, changes in {"tuned": [], "pareto": [two, "tune.trials=8"], "nothing": [unmet, "tune.trials=4"]}.items():
+        found[name] = folder / name
+        with suppress(NothingFoundError):
+            run_tuning(str(folder / "tuned.yaml"), changes, found[name], workers=1, quiet=True)
+    return found

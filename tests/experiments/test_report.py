@@ -24,7 +24,7 @@ from specsched.experiments.errors import ConfigError
 from specsched.experiments.points import run_point
 from specsched.experiments.report import write_report
 from specsched.experiments.report_compare import differences, ratios
-from specsched.experiments.report_run import ReportRun, TuneRun, read_run
+from specsched.experiments.report_run import ReportRun, read_run
 from specsched.experiments.report_sizes import chosen_sizes, cost_of
 from specsched.experiments.report_svg import inline_figure
 from specsched.experiments.report_waste import waste_table
@@ -335,6 +335,15 @@ def test_runs_are_compared(shown: Any) -> None:
     assert "at 120, other" in found.table("Throughput, tok/s/GPU")[0]
 
 
+def test_a_sweep_is_compared_as_it_was_run(shown: Any) -> None:
+    """Defaults are written out on both sides, and a key that an axis sets has all of its values."""
+    found = shown("plain", "sweep", "wide")
+    changed = {each["key"]: (each["plain"], each["sweep"], each["wide"]) for each in found.table("Keys with different")}
+    assert changed["arms.async.policy.lag"] == ("1", "1, 2", "1, 2")
+    assert changed["hardware.noise_cv"] == ("0.0", "0.0", "0.0, 0.1, 0.2")
+    assert not {"workload.mode", "workload.domains.chat", "arms.async.policy.joins", "sla.anchors"} & set(changed)
+
+
 def test_ratios_are_paired_by_seed(report_runs: Any) -> None:
     first, other = read_run(report_runs.plain), read_run(report_runs.other)
     assert isinstance(first, ReportRun)
@@ -374,44 +383,49 @@ def test_folders_of_one_name_are_told_apart(tmp_path: Path, report_runs: Any) ->
     ]
 
 
-def tune_folder(tmp_path: Path, report_runs: Any, **summary: Any) -> Path:
-    folder = tmp_path / "tuned"
-    folder.mkdir()
-    shutil.copy(report_runs.plain / "frontier.svg", folder / "history.svg")
-    shutil.copy(report_runs.plain / "config.yaml", folder)
-    (folder / "manifest.json").write_text(json.dumps({"status": "complete", "seeds": {"tuning": [0], "testing": [1]}}))
-    (folder / "summary.json").write_text(json.dumps({"kind": "tune", **summary}))
-    pl.DataFrame({"trial": [0, 1], "value": [1.5, None]}).write_parquet(folder / "trials.parquet")
-    return folder
+def test_a_tuning_has_its_verdict_and_figures(report_runs: Any, shown: Any) -> None:
+    summary = json.loads((report_runs.tuned / "summary.json").read_bytes())
+    best, found = summary["best"], shown("tuned")
+    assert found.says(summary["verdict"])
+    parameters = {row["parameter"]: row for row in found.table(f"Trial {best['trial']}, chosen on the tuning seeds")}
+    assert parameters["arms.static-1.policy.k"]["tuned"] == str(best["parameters"]["arms.static-1.policy.k"])
+    assert parameters["sweep.load"]["default"] == "4"
+    ratios = [best["testing"]["objectives"][0]["ratio"], best["testing_at_same_load"][0]["ratio"]]
+    shown_ratios = [
+        found.table(title)[0]["change"] for title in ("On 5 testing seeds", "The same, against the default")
+    ]
+    assert shown_ratios == [f"{100 * (ratio - 1):+.2f} %" for ratio in ratios]
+    assert ratios[0] != ratios[1]
+    constraints = [row["constraint"] for row in found.table("Constraints on the testing seeds")]
+    assert constraints == ["interactivity_tok_s_user >= 150", "tpot_p99_s <= 0.02"]
+    study = {row["entry"]: row["value"] for row in found.table("What was searched for")}
+    assert study["constraints"] == ", ".join(constraints)
+    refused = summary["trials"]["refused"]
+    assert 0 < refused < 12
+    assert f"{refused} refused" in study["trials"]
+    trials = found.table("Every trial")
+    assert len(trials) == 32
+    assert sum("must be within the block" in row["refused"] for row in trials) == refused
+    (overview,) = found.table("Runs on this page")
+    assert (overview["size"], overview["seeds"], overview["load"]) == ("32 trials", "1 + 5 held out", "closed, 4")
+    assert (report_runs.tuned / "best.yaml").read_text() in found.text["pre"]
+    assert {"History", "Importance", "Slices"} <= set(found.text["h3"])
 
 
-def test_a_tuning_has_its_verdict_and_figures(tmp_path: Path, report_runs: Any) -> None:
-    best = {
-        "trial": 7,
-        "parameters": {"arms.async.policy.lag": 2},
-        "testing": {"objectives": [{"objective": "goodput", "ratio": 1.25}]},
-    }
-    folder = tune_folder(
-        tmp_path,
-        report_runs,
-        verdict="Verdict: better.",
-        best=best,
-        default={"parameters": {"arms.async.policy.lag": 1}},
-    )
-    (folder / "best.yaml").write_text("x: 1\n")
-    assert isinstance(read_run(folder), TuneRun)
-    found = page(tmp_path, folder)
-    assert found.says("Verdict: better.")
-    assert found.table("The best trial")[0] == {"parameter": "arms.async.policy.lag", "trial 7": "2", "default": "1"}
-    assert found.table("On held-out seeds: objectives")[0] == {"objective": "goodput", "ratio": "1.25"}
-    assert found.table("Every trial")[1] == {"trial": "1", "value": "-"}
-    assert "x: 1\n" in found.text["pre"]
-    assert "History" in found.text["h3"]
+def test_a_study_of_several_objectives_has_its_set(report_runs: Any, shown: Any) -> None:
+    front, found = json.loads((report_runs.pareto / "summary.json").read_bytes())["front"], shown("pareto")
+    rows = found.table(f"{len(front)} candidates, the best in throughput_tok_s_gpu first")
+    assert [row["trial"] for row in rows] == [str(each["trial"]) for each in front]
+    assert len(front) > 1
+    assert found.says("No importance of parameters: too few complete trials")
+    assert "Pareto" in found.text["h3"]
 
 
-def test_a_tuning_that_found_nothing_says_so(tmp_path: Path, report_runs: Any) -> None:
-    found = page(tmp_path, tune_folder(tmp_path, report_runs, verdict=None, best=None))
-    assert found.says("No trial meets the constraints")
+def test_a_tuning_that_found_nothing_says_so(shown: Any) -> None:
+    found = shown("nothing")
+    assert found.says("No candidate keeps every constraint: nothing was chosen.")
+    assert found.says("No figures: no trial keeps every constraint.")
+    assert found.says("The nearest to interactivity_tok_s_user >= 5000 misses it by ")
 
 
 def test_an_empty_figure_is_a_sentence() -> None:
@@ -459,7 +473,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path, report_runs: Any) -> None:
         tmp_path / "nowhere": "no such folder",
         report_runs.plain / "points.parquet": "is a file",
         tmp_path / "empty": "no run folder; name what -o of `specsched run` named",
-        report_runs.plain.parent: f"the runs in it are {report_runs.other}, {report_runs.plain}",
+        report_runs.plain.parent: f"the runs in it are {report_runs.nothing}, {report_runs.other}",
     }
     for folder, message in wrong.items():
         with pytest.raises(ConfigError, match=re.escape(message)):

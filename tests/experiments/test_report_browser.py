@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from specsched.experiments.canvas import canvas, save
 from specsched.experiments.report import write_report
 
 pytestmark = pytest.mark.browser
@@ -131,27 +130,15 @@ def requests(browser: Any) -> list[str]:
     return [url for url in urls if not url.startswith("data:")]
 
 
-def tuned(folder: Path) -> Path:
-    """Make a folder as tuning leaves it, with a figure of bars."""
-    result = folder / "tuned"
-    figure, (axes,) = canvas(6.0, 3.0, 1)
-    axes.barh(["lag", "load"], [0.7, 0.3])
-    save(figure, result / "importance")
-    (result / "manifest.json").write_text('{"status": "complete"}')
-    (result / "config.yaml").write_text("tune: {}")
-    (result / "summary.json").write_text('{"kind": "tune", "verdict": "Verdict: better.", "importance": {"lag": 0.7}}')
-    return result
-
-
 @pytest.fixture(scope="module")
 def files(report_runs: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Reports of a run, of two compared, of sweeps with few and with many combinations, and of a tuning."""
+    """Reports of a run, of two compared, of sweeps with few and with many combinations, and of tunings."""
     folder = tmp_path_factory.mktemp("pages")
     wanted = {
         "run": [report_runs.plain],
         "compared": [report_runs.plain, report_runs.other],
         "sweeps": [report_runs.sweep, report_runs.wide],
-        "tuning": [tuned(folder)],
+        "tuning": [report_runs.tuned, report_runs.pareto, report_runs.nothing],
     }
     return {name: write_report(runs, folder / f"{name}.html") for name, runs in wanted.items()}
 

@@ -187,7 +187,10 @@ def test_an_effect_is_restricted_to_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("where", "message"),
     [
-        ("{noisy: [some]}", r"output.effects.0.where: must name some of arms.async.policy.lag, noise, load, arm; got"),
+        (
+            "{noisy: [some]}",
+            r"output.effects.0.where.noisy: must be one of arms.async.policy.lag, noise, load, arm; got",
+        ),
         ("{noise: [much]}", r"output.effects.0.where.noise: noise is never 'much'; its values are none, some"),
         ("{load: [2]}", r"x.yaml:\d+: output.effects.0.where.load: load is never 2; its values are 1, 4"),
         ("{noise: []}", r"output.effects.0.where.noise: must not be empty"),

@@ -15,7 +15,8 @@ from scipy import stats
 
 from specsched.experiments.roles import roles
 from specsched.experiments.schema import Experiment
-from specsched.experiments.summary import print_summary, summarize, summarize_points
+from specsched.experiments.summary import summarize, summarize_points
+from specsched.experiments.terminal import print_summary
 
 LOADS = (1, 4, 16, 64)
 

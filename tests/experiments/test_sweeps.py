@@ -23,10 +23,12 @@ from distributed import KilledWorker
 from specsched.experiments import effects
 from specsched.experiments.cells import load_plan
 from specsched.experiments.errors import ConfigError
-from specsched.experiments.executors import Site, _cluster_executor, _pass_on, processes
+from specsched.experiments.executors import KILLED_ON_CLUSTER, Site, _cluster_executor, _pass_on, processes
 from specsched.experiments.identity import identity
 from specsched.experiments.points import PointResult, build_scenario
+from specsched.experiments.report import write_report
 from specsched.experiments.resolve import load_experiment, repeated
+from specsched.experiments.run_command import run_experiment
 from specsched.experiments.runner import missing, run_points, sweep_points
 from specsched.experiments.schema import Experiment
 from specsched.experiments.yaml_loader import dump
@@ -141,6 +143,18 @@ LAG = "x.yaml:10: sweep.axes.arms.async.policy.lag"
         ("arms.async.policy.lag: [1, 2]", "seeds: [[1], [2]]", "x.yaml:10: sweep.axes.seeds: seeds is the same for"),
         ("hardware.noise_cv: 0.0", "hardware.noise: 0.0", "axes.noise: hardware.noise: there is no such key.*noise_cv"),
         ("hardware.noise_cv: 0.0", "hardware.noise_cv: low", "axes.noise.*hardware.noise_cv: must be a number"),
+        ("{hardware.noise_cv: 0.0}", "{tune.trials: 4}", "axes.noise: tune.trials is the same for the whole sweep"),
+        (
+            "{hardware.noise_cv: 0.0}",
+            "{hardware: {}, hardware.noise_cv: 0.0}",
+            "noise: hardware.noise_cv lies within ha",
+        ),
+        (
+            "arms.async.policy.lag: [1, 2]",
+            "hardware.max_num_seqs: [2, 8]",
+            "max_num_seqs: 2 does not fit the file: .*load",
+        ),
+        ("{hardware.noise_cv: 0.0}", "{drafts.gamma: 0}", "axes.noise: drafts.gamma: must be at least 1, got 0"),
         ("{hardware.noise_cv: 0.0}", "{}", "x.yaml:12: sweep.axes.noise.none: must not be empty"),
         ("[]}", "[], effects: [{metric: regret, along: lag, against: 1}]}", "effects.0.along: must be one of"),
         (
@@ -154,6 +168,38 @@ def test_a_wrong_axis_is_named(tmp_path: Path, old: str, new: str, message: str)
     assert old in TEXT
     with pytest.raises(ConfigError, match=message):
         plan_of(tmp_path, TEXT.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"),
+    [
+        (
+            "{arms.async.policy: [{kind: static, k: 1}], x: {a: {arms.async.policy.lag: 1}}}",
+            r"x: \S+lag overlaps \S+ of",
+        ),
+        ("{arms.async.policy.lag: [1], arms: [{a: {policy: {kind: static, k: 1}}}]}", r"arms: arms overlaps \S+lag of"),
+        (
+            "{hardware.noise_cv: [0], x: {a: {hardware: {profile: a}}}}",
+            "x: hardware overlaps hardware.noise_cv of the axis",
+        ),
+    ],
+)
+def test_axes_of_which_one_lies_within_another_are_refused(tmp_path: Path, axes: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=r"--set: sweep.axes." + message):
+        plan_of(tmp_path, TEXT, f"sweep.axes={axes}")
+
+
+def test_values_that_fit_alone_but_not_together_are_named(tmp_path: Path) -> None:
+    axes = "sweep.axes={sweep.load: [[4], [8]], hardware.max_num_seqs: [4, 16]}"
+    with pytest.raises(
+        ConfigError, match=r"sweep.axes: sweep.load \[8\], hardware.max_num_seqs 4 do not go together: "
+    ):
+        plan_of(tmp_path, TEXT, axes)
+    (tmp_path / "x.yaml").write_text(TEXT)
+    axes = "sweep.axes={drafts.gamma: [3, 5], arms.static-3.policy.k: [2, 4]}"
+    with pytest.raises(ConfigError, match=r"sweep.axes: drafts.gamma 3, arms.static-3.policy.k 4: .*block of 3 drafts"):
+        run_experiment(str(tmp_path / "x.yaml"), [axes], tmp_path / "out", workers=1)
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_axis_is_set_from_the_command_line(tmp_path: Path) -> None:
@@ -177,9 +223,9 @@ def test_too_many_combinations_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_axis_called_like_a_metric_is_refused(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path, TEXT.replace("    noise:", "    requests:"))
-    with pytest.raises(ConfigError, match=r"sweep.axes.requests is called like a column"):
-        run_points([cell.experiment for cell in plan.cells], points_of(plan), tmp_path, processes(1), run=constant)
+    for name in ("requests", "load", "safety"):
+        with pytest.raises(ConfigError, match=f"x.yaml:11: sweep.axes.{name}: is the name of a column"):
+            plan_of(tmp_path, TEXT.replace("    noise:", f"    {name}:"))
 
 
 def constant(experiment: Experiment, arm: str, load: float, seed: int) -> PointResult:
@@ -241,6 +287,43 @@ def test_an_effect_against_an_arm_leaves_out_what_has_no_partner(tmp_path: Path)
         effects.effect_table(points, effect.model_copy(update={"metric": "safety"}), plan)
 
 
+def test_an_effect_needs_no_axes_and_shows_loads_as_they_are_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        TEXT[: TEXT.index("  axes:")] + "output: {figures: [], effects: [{metric: mean_rows, along: load, against: 1}]}"
+    )
+    (tmp_path / "x.yaml").write_text(text + "\nseeds: [0]\n")
+    out = run_experiment(str(tmp_path / "x.yaml"), output=tmp_path / "out", workers=1, quiet=True)
+    (effect,) = json.loads((out / "summary.json").read_bytes())["effects"]
+    assert [row["x"] for row in effect["rows"]] == ["1", "4"]
+    assert effect["averaged_over"] == ["arm"]
+    assert effect["rows"][1]["ratio"] == pytest.approx(4.0, rel=0.05)
+    assert "Change of mean_rows along load, against load 1" in capsys.readouterr().out
+    assert (out / "effect-1.svg").is_file()
+    page = write_report([out], tmp_path / "report.html").read_text()
+    assert "Change of mean_rows along load, against load 1" in page
+
+
+def test_only_what_varies_is_averaged_over(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, TEXT.replace("figures: []", EFFECT.format("1, arms: [async], where: {load: [4]}")))
+    (found,) = effects.effects_of(effect_points(lambda *_: 1.0), plan)
+    assert found["averaged_over"] == []
+    plan = plan_of(tmp_path, TEXT.replace("figures: []", EFFECT.format("1")))
+    (found,) = effects.effects_of(effect_points(lambda *_: 1.0), plan)
+    assert found["averaged_over"] == ["arm", "load"]
+
+
+def test_long_values_of_an_axis_are_numbered_on_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.yaml").write_text(TEXT)
+    axes = "sweep.axes={drafts: [{kind: constant, acceptance: 0.6}, {kind: constant, acceptance: 0.8}]}"
+    run_experiment(str(tmp_path / "x.yaml"), [axes, "seeds=[0]"], tmp_path / "out", workers=1, quiet=True)
+    printed = capsys.readouterr().out
+    assert 'drafts #2: {"kind": "constant", "acceptance": 0.8}' in printed
+    assert printed.count('"acceptance": 0.6') == 1
+    assert "2 combinations, 8 points, 1 seed." in printed
+
+
 def test_a_sweep_runs_end_to_end(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(
         TEXT.replace("figures: []", EFFECT.format(1).replace("figures: []", "figures: [frontier]"))
@@ -261,14 +344,28 @@ def test_a_sweep_runs_end_to_end(tmp_path: Path) -> None:
     assert "holds a run of another configuration" in again.stderr
 
 
-def test_a_wrong_metric_costs_no_point(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        ("throughput", r"'throughput' is no numeric column of points.parquet; did you mean"),
+        ("safety", r"'safety' is no numeric column"),
+        ("ttft_p99_s", r"ttft_p99_s is null without a prefill stage"),
+        ("regret", r"regret is null without an arm of the policy `oracle`"),
+        ("goodput_req_s", r"goodput needs a bound that applies"),
+    ],
+)
+def test_a_metric_without_values_is_refused_before_the_run(tmp_path: Path, metric: str, message: str) -> None:
+    wrong = EFFECT.format(1).replace("throughput_tok_s_gpu", metric)
+    with pytest.raises(ConfigError, match=r"x.yaml:15: output.effects.0.metric: " + message):
+        plan_of(tmp_path, TEXT.replace("figures: []", wrong))
+
+
+def test_other_effects_cost_no_point(tmp_path: Path) -> None:
     """Effects and figures may change when a run goes on."""
-    wrong = EFFECT.format(1).replace("throughput_tok_s_gpu", "throughput")
-    (tmp_path / "x.yaml").write_text(TEXT.replace("figures: []", wrong))
+    (tmp_path / "x.yaml").write_text(TEXT.replace("figures: []", EFFECT.format(2)))
     line, environment = command(str(tmp_path / "x.yaml"), "-o", str(tmp_path / "out"), "--workers", "1", "-q")
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 2
-    assert "output.effects: 'throughput' is no numeric column" in done.stderr
+    assert done.returncode == 0, done.stderr
     (tmp_path / "x.yaml").write_text(TEXT.replace("figures: []", EFFECT.format(1)))
     again = subprocess.run([*line, "--resume"], env=environment, capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
@@ -451,10 +548,11 @@ class Killing:
 def test_a_point_that_kills_the_workers_of_a_cluster_is_recorded(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, TEXT.replace("      some: {hardware.noise_cv: 0.1, workload.cohort: 50}\n", ""))
     experiments, points = [cell.experiment for cell in plan.cells], points_of(plan)
-    site = Site(2, lambda _: _cluster_executor(Killing()))
+    site = Site(2, lambda _: _cluster_executor(Killing()), KILLED_ON_CLUSTER)
     sweep = run_points(experiments, points, tmp_path / "out", site, run=constant)
     (failure,) = sweep.failures
     assert (failure.killed, len(sweep.table)) == (True, len(points) - 1)
+    assert failure.message == KILLED_ON_CLUSTER
 
 
 def test_a_call_that_dask_cancels_is_over_for_who_waits() -> None:

@@ -12,11 +12,11 @@ import pytest
 from specsched.experiments.errors import ConfigError
 from specsched.experiments.resolve import load_experiment, shipped_experiments
 from specsched.experiments.run_command import run_experiment
-from specsched.experiments.tune_command import front_of, sentence
+from specsched.experiments.tune_command import front_of
 from specsched.experiments.tune_measure import measure
 from specsched.experiments.tune_schema import Constraint, Objective, Tune
 from specsched.experiments.tune_space import Space, load_space
-from specsched.experiments.tune_verdict import BETTER, OPEN, WORSE, verdict
+from specsched.experiments.tune_verdict import BETTER, OPEN, WORSE, sentence, verdict
 
 TEXT = """\
 workload: {lengths: {prompt: 100, output: 40}, cohort: 40}
@@ -80,7 +80,11 @@ SPACE = "x.yaml:1[0-2]: tune.space"
         ("maximize: throughput_at_anchor, anchor: 100", "load: 4", "objectives.0.maximize: give either"),
         ("anchor: 100}", "anchor: 100, load: 4}", "objectives.0.anchor: .*without `load`"),
         ("throughput_at_anchor, anchor: 100", "throughput_tok_s_gpu", "throughput_tok_s_gpu has a value at every load"),
-        ("throughput_at_anchor, anchor: 100", "regret, load: 5", "load: must be one of sweep.load 4, 8, got 5"),
+        (
+            "throughput_at_anchor, anchor: 100",
+            "mean_rows, load: 5",
+            "load: must be one of sweep.load 4, 8, got 5",
+        ),
         ("tpot_p99_s, at_most: 0.02", "goodput_req_s, at_least: 1", "goodput needs a bound that applies: set sla"),
         (", at_most: 0.02", "", "constraints.0.metric: give either `at_most` or `at_least`"),
         (
@@ -119,7 +123,7 @@ def test_an_empty_space_and_no_section_at_all(tmp_path: Path) -> None:
 
 def test_pruning_and_several_objectives_exclude_each_other(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"tune\.pruning: candidates with several objectives have no order"):
-        space_of(tmp_path, ("anchor: 100}", "anchor: 100}, {minimize: regret}"), settings=("tune.pruning=true",))
+        space_of(tmp_path, ("anchor: 100}", "anchor: 100}, {minimize: mean_rows}"), settings=("tune.pruning=true",))
     with pytest.raises(ConfigError, match=r"tune\.pruning: .*give at least 3"):
         space_of(tmp_path, ("tuning: [0, 1, 2]", "tuning: [0, 1]"), settings=("tune.pruning=true",))
 
@@ -130,7 +134,12 @@ def test_a_margin_that_is_searched_needs_a_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="chooses among the loads of a line"):
         space_of(tmp_path, margin, ("load: [4, 8]", "load: [4]"))
     with pytest.raises(ConfigError, match="an objective must be throughput_at_anchor"):
-        space_of(tmp_path, margin, ("throughput_at_anchor, anchor: 100", "regret, load: 4"), ("0.02", "0.02, load: 4"))
+        space_of(
+            tmp_path,
+            margin,
+            ("throughput_at_anchor, anchor: 100", "mean_rows, load: 4"),
+            ("0.02", "0.02, load: 4"),
+        )
 
 
 # --- candidates
