@@ -24,6 +24,7 @@ ONE_THREAD = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """Set in workers: there are as many of them as processors."""
 
 CONNECT_S = 10
+"""Seconds to wait for the scheduler, and for its first worker."""
 
 KILLED_ON_CLUSTER = (
     "workers of the cluster that computed it were killed, perhaps for want of memory, more often than Dask allows "
@@ -77,9 +78,13 @@ def cluster(address: str) -> Iterator[Site]:
             "address, tcp://HOST:PORT"
         ) from None
     with client:
+        try:
+            client.wait_for_workers(1, timeout=CONNECT_S)
+        except TimeoutError:
+            raise ConfigError(
+                f"--cluster {address}: the cluster has no workers; start some with `dask worker`"
+            ) from None
         threads = sum(client.nthreads().values())
-        if not threads:
-            raise ConfigError(f"--cluster {address}: the cluster has no workers; start some with `dask worker`")
         _check_code(client, address)
         yield Site(threads, lambda _: _cluster_executor(client), KILLED_ON_CLUSTER)
 

@@ -18,12 +18,12 @@ import numpy as np
 import polars as pl
 import psutil
 import pytest
-from distributed import KilledWorker
+from distributed import KilledWorker, LocalCluster
 
-from specsched.experiments import effects
+from specsched.experiments import effects, executors
 from specsched.experiments.cells import load_plan
 from specsched.experiments.errors import ConfigError
-from specsched.experiments.executors import KILLED_ON_CLUSTER, Site, _cluster_executor, _pass_on, processes
+from specsched.experiments.executors import KILLED_ON_CLUSTER, Site, _cluster_executor, _pass_on, cluster, processes
 from specsched.experiments.identity import identity
 from specsched.experiments.points import PointResult, build_scenario
 from specsched.experiments.report import write_report
@@ -31,6 +31,7 @@ from specsched.experiments.resolve import load_experiment, repeated
 from specsched.experiments.run_command import run_experiment
 from specsched.experiments.runner import missing, run_points, sweep_points
 from specsched.experiments.schema import Experiment
+from specsched.experiments.tune_command import run_tuning
 from specsched.experiments.yaml_loader import dump
 
 from .test_runner import command, contents, run_command, wait_until
@@ -519,6 +520,29 @@ def test_a_cluster_gives_the_same_bytes_with_a_worker_killed(tmp_path: Path, sch
     assert 0 < finished < 204
     run_command(str(tmp_path / "x.yaml"), "-o", str(tmp_path / "whole"), "--workers", "2")
     assert contents(out) == contents(tmp_path / "whole")
+
+
+def test_a_study_on_a_cluster_has_the_trials_of_one_here(tmp_path: Path, scheduler: Any) -> None:
+    address, _ = scheduler
+    (tmp_path / "x.yaml").write_text(
+        TEXT[: TEXT.index("  axes:")].replace("[1, 4]", "[4]")
+        + "output: {figures: []}\n"
+        + "tune: {arm: async, trials: 8, space: {arms.async.policy.lag: {low: 1, high: 4}, sweep.load: [2, 4]},"
+        + " objectives: [{maximize: throughput_tok_s_gpu}], seeds: {tuning: [0, 1], testing: [5, 6, 7, 8, 9]}}\n"
+    )
+    there = run_tuning(str(tmp_path / "x.yaml"), output=tmp_path / "there", quiet=True, scheduler=address)
+    here = run_tuning(str(tmp_path / "x.yaml"), output=tmp_path / "here", workers=1, quiet=True)
+    same = ("trials.parquet", "testing.parquet", "summary.json", "best.yaml", "history.svg")
+    assert [(there / name).read_bytes() for name in same] == [(here / name).read_bytes() for name in same]
+    assert json.loads((there / "manifest.json").read_bytes())["workers"] in (1, 2)  # those that were there yet
+
+
+def test_a_cluster_without_workers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "CONNECT_S", 1)
+    with LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address=None) as empty:
+        address = empty.scheduler_address
+        with pytest.raises(ConfigError, match=f"--cluster {address}: the cluster has no workers"), cluster(address):
+            pass
 
 
 class Killing:

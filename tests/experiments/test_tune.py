@@ -16,7 +16,7 @@ from specsched.experiments.tune_command import front_of
 from specsched.experiments.tune_measure import measure
 from specsched.experiments.tune_schema import Constraint, Objective, Tune
 from specsched.experiments.tune_space import Space, load_space
-from specsched.experiments.tune_verdict import BETTER, OPEN, WORSE, sentence, verdict
+from specsched.experiments.tune_verdict import BETTER, OPEN, WORSE, in_words, sentence, verdict
 
 TEXT = """\
 workload: {lengths: {prompt: 100, output: 40}, cohort: 40}
@@ -96,6 +96,40 @@ SPACE = "x.yaml:1[0-2]: tune.space"
             "at_most: 0.02}",
             "at_most: 0.02}, {metric: tpot_p99_s, at_least: 0.03}",
             "constraints.0: .*contradicts constraints.1",
+        ),
+        (
+            "at_most: 0.02}",
+            "at_most: 0.02, margin: 0.5}, {metric: tpot_p99_s, at_least: 0.019}",
+            "constraints.0: tpot_p99_s at most 0.01 contradicts constraints.1, .*0.019 \\(bounds with their margins\\)",
+        ),
+        (
+            "anchor: 100}]\n  constraints: [{metric: tpot_p99_s, at_most: 0.02}",
+            "anchor: 100, margin: 0.1}]\n  constraints: [{metric: interactivity_tok_s_user, at_most: 105}",
+            "constraints.0: .*at most 105 contradicts objectives.0.anchor, which asks for at least 110 \\(bounds",
+        ),
+        ("at_most: 0.02", "at_most: -1", "constraints.0: tpot_p99_s is never negative, so it cannot be at most -1"),
+        (
+            "at_most: 0.02",
+            "at_most: 0, margin: 0.1",
+            "constraints.0: .*at most -0.1 \\(tpot_p99_s <= 0 with its margin",
+        ),
+        ("tpot_p99_s, at_most: 0.02", "padded_fraction, at_least: 1.5", "is a share of at most 1, so it cannot be at"),
+        ("tpot_p99_s, at_most: 0.02", "ttft_p99_s, at_most: 1", "constraints.0: ttft_p99_s is null without a prefill"),
+        ("tpot_p99_s", "tpot_p98_s", "constraints.0: 'tpot_p98_s' is no numeric column .*did you mean 'tpot_p99_s'"),
+        (
+            "hardware.max_num_seqs: {low: 8,",
+            "hardware.max_num_seqs: {low: 4,",
+            "x.yaml:13: tune.space.hardware.max_num_seqs: 4 is no value that hardware.max_num_seqs .*load.1: must",
+        ),
+        (
+            "arms.async.policy.joins: [optimistic, mean, none]",
+            "arms.async.policy: [{kind: static, k: 9}]",
+            f"{SPACE}.arms.async.policy.lag: lies within arms.async.policy, which is searched too",
+        ),
+        (
+            "arms.async.policy.lag: {low: 1, high: 4}\n    arms.async.policy.joins: [optimistic, mean, none]",
+            "arms.async.policy: [{kind: static, k: 3}, {kind: static, k: 9}]",
+            f"{SPACE}.arms.async.policy: .*k.*: 9.* is no value that .* block of 7 drafts, got 9",
         ),
         ("testing: [10, 11", "testing: [2, 11", "testing.0: seed 2 is a tuning seed too"),
         ("tuning: [0, 1, 2]", "tuning: [0, 1, 1]", "seeds.tuning.2: 1 appears twice"),
@@ -186,6 +220,25 @@ def test_a_searched_load_is_a_single_one(tmp_path: Path) -> None:
     assert default["sweep.load"] == 4
     with pytest.raises(ConfigError, match="the load is searched"):
         space_of(tmp_path, change, ("at_most: 0.02", "at_most: 0.02, load: 4"))
+
+
+def test_an_end_may_need_another_parameter(tmp_path: Path) -> None:
+    """With a block of 7, k may be 7; with the file's own block of 5 it may not."""
+    change = ("{kind: constant, acceptance: 0.7}", "{kind: constant, acceptance: 0.7, gamma: 5}")
+    arm = ("{kind: async_topk, lag: 2}", "{kind: static, k: 2}")
+    lag = ("arms.async.policy.lag: {low: 1, high: 4}", "arms.async.policy.k: {low: 1, high: 7}")
+    joins = ("arms.async.policy.joins: [optimistic, mean, none]", "drafts.gamma: {low: 3, high: 7}")
+    space = space_of(tmp_path, change, arm, lag, joins)
+    assert space.refusal({"arms.async.policy.k": 7, "drafts.gamma": 7}) is None
+    assert "within the block of 6 drafts, got 7" in str(space.refusal({"arms.async.policy.k": 7, "drafts.gamma": 6}))
+    with pytest.raises(ConfigError, match=r"policy.k: 8 is no value that .* block of 5 drafts, got 8"):
+        space_of(tmp_path, change, arm, (lag[0], lag[1].replace("7", "8")), joins)
+
+
+def test_what_tuning_does_not_use_is_not_taken_in_silence(tmp_path: Path) -> None:
+    for setting in ("seeds=[1, 2]", "sweep.repetitions=2"):
+        with pytest.raises(ConfigError, match=r"--set: .*: a study runs with tune.seeds.tuning and tune.seeds.testing"):
+            space_of(tmp_path, settings=(setting,))
 
 
 def test_set_reaches_the_section(tmp_path: Path) -> None:
@@ -375,6 +428,50 @@ def test_a_seed_without_a_value_is_counted_and_gives_no_interval() -> None:
     assert found.objectives["throughput_at_anchor_210"].count(None) == 3
     objective = verdict(found, found, tune)["objectives"][0]
     assert (objective["low"], objective["seeds_without_a_pair"], objective["verdict"]) == (None, 3, OPEN)
+
+
+def best_of(tuned: list[float], default: list[float], beside: list[float]) -> dict[str, Any]:
+    same_load = verdict_of(tuned, beside)["objectives"]
+    return {"testing": verdict_of(tuned, default), "testing_at_same_load": same_load, "load": 8.0}
+
+
+@pytest.mark.parametrize(
+    ("factor", "headline", "rest"),
+    [
+        (
+            1.1,
+            "tuned beats the default on held-out",
+            "+10.00 % (+10.00 % .. +10.00 %); its other parameters are better",
+        ),
+        (
+            0.9,
+            "beats the default by its load alone on held",
+            "-10.00 % (-10.00 % .. -10.00 %); its other parameters are w",
+        ),
+        (1.0, "tuned beats the default by its load alone", "nothing shows that its other parameters matter."),
+    ],
+)
+def test_a_verdict_says_what_is_left_at_equal_load(factor: float, headline: str, rest: str) -> None:
+    beside = [20.0, 21.0, 22.0, 23.0, 24.0]
+    said = in_words(best_of([factor * value for value in beside], [value / 2 for value in beside], beside), 5)
+    assert headline in said
+    assert f"Against the default at the same load 8: throughput_tok_s_gpu {100 * (factor - 1):+.2f} %" in said
+    assert rest in said
+
+
+def test_several_objectives_may_be_a_trade(tmp_path: Path) -> None:
+    tune = tune_of({"maximize": "throughput_tok_s_gpu"}, {"maximize": "interactivity_tok_s_user"})
+    fast, full = (
+        measure(table_of(*((8.0, seed, speed, value) for seed in range(5))), tune)
+        for speed, value in ((200.0, 10.0), (100.0, 20.0))
+    )
+    found = verdict(full, fast, tune)
+    assert not found["beats"]
+    assert sentence(found, 5) == (
+        "Verdict: tuned is better than the default in one objective and worse in another on held-out seeds: "
+        "throughput_tok_s_gpu +100.00 % (+100.00 % .. +100.00 %), interactivity_tok_s_user -50.00 % "
+        "(-50.00 % .. -50.00 %); 5 seeds."
+    )
 
 
 # --- the chosen

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,16 @@ import numpy as np
 import optuna
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
-from specsched.experiments import tune_study
+from specsched.experiments import executors, tune_study
+from specsched.experiments.cli import app
 from specsched.experiments.errors import ConfigError, PointError
 from specsched.experiments.executors import processes
-from specsched.experiments.points import PointResult, run_point
+from specsched.experiments.points import PointResult, build_scenario, run_point
 from specsched.experiments.resolve import load_experiment, shipped_experiments
 from specsched.experiments.run_command import run_experiment
+from specsched.experiments.runner import RunPoint
 from specsched.experiments.schema import Experiment
 from specsched.experiments.tune_command import front_of, measuring, run_tuning
 from specsched.experiments.tune_measure import Measured, measure
@@ -87,8 +91,8 @@ def no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
 class Counted:
     """Measures candidates by the formula; may stop at the n-th batch."""
 
-    def __init__(self, space: Space, folder: Path, stop_at: int | None = None) -> None:
-        self.evaluator = Evaluator(folder, space.tune.arm, processes(1), formula)
+    def __init__(self, space: Space, folder: Path, stop_at: int | None = None, run: RunPoint = formula) -> None:
+        self.evaluator = Evaluator(folder, space.tune.arm, processes(1), run)
         self.measure = measuring(self.evaluator, space.tune)
         self.calls: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
         self.stop_at = stop_at
@@ -318,7 +322,7 @@ def test_several_objectives_give_a_front(tmp_path: Path) -> None:
     assert sorted(path.stem for path in (out / "front").iterdir()) == sorted(
         f"trial-{each['trial']}" for each in summary["front"]
     )
-    assert {path.name for path in out.glob("*.svg")} == {"history.svg", "importance.svg", "slices.svg", "pareto.svg"}
+    assert {path.name for path in out.glob("*.svg")} == {"history.svg", "slices.svg", "pareto.svg"}  # 12 trials
     assert all(each["testing"]["objectives"][1]["seeds"] == 5 for each in summary["front"])
 
 
@@ -344,12 +348,75 @@ def test_the_best_is_a_scenario_that_runs_to_the_tested_numbers(tmp_path: Path) 
     assert load_experiment(again / "best.yaml") == load_experiment(out / "best.yaml")
 
 
-def test_no_feasible_candidate_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_feasible_candidate_is_said(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(TEXT.replace("at_least: 350", "at_least: 35000"))
-    out = run_tuning(str(tmp_path / "x.yaml"), output=tmp_path / "s", workers=1, trials=4, quiet=True)
-    assert "No candidate keeps every constraint" in capsys.readouterr().out
+    out = tmp_path / "s"
+    line = ["tune", str(tmp_path / "x.yaml"), "-o", str(out), "--workers", "1", "--trials", "4", "-q"]
+    done = CliRunner().invoke(app, line)
+    assert done.exit_code == 1
+    assert "No candidate keeps every constraint" in done.stdout
+    assert "The nearest to interactivity_tok_s_user >= 35000 misses it by 99 %" in done.stdout
+    assert f"specsched: no candidate of {tmp_path / 'x.yaml'} keeps every constraint; the trials" in done.stderr
     assert json.loads((out / "summary.json").read_bytes())["best"] is None
+    assert json.loads((out / "manifest.json").read_bytes())["status"] == "complete"
+    assert len(pl.read_parquet(out / "trials.parquet")) == 4
     assert not (out / "best.yaml").exists()
+    assert not list(out.glob("*.svg"))
+
+
+BLOCKS = (
+    "drafts={kind: constant, acceptance: 0.7, gamma: 4}",
+    "arms.async.policy={kind: static, k: 2}",
+    "tune.space={arms.async.policy.k: {low: 1, high: 7}, drafts.gamma: {low: 2, high: 7}}",
+)
+
+
+def static(experiment: Experiment, arm: str, load: float, seed: int) -> PointResult:
+    build_scenario(experiment, arm, load, seed)  # raises for what is no experiment, as a point would
+    return PointResult(
+        {
+            "throughput_tok_s_gpu": load + experiment.arms[arm].policy["k"] + 0.1 * seed,
+            "interactivity_tok_s_user": 400.0 - load,
+            "eager_fraction": 0.0,
+            "safety": "safe",
+            "bound": False,
+        }
+    )
+
+
+@pytest.mark.parametrize("pruning", ["false", "true"])
+def test_parameters_that_do_not_go_together_are_failed_trials(tmp_path: Path, pruning: str) -> None:
+    space = space_of(tmp_path, *BLOCKS, f"tune.pruning={pruning}")
+    tables = []
+    for name, stop_at in (("whole", None), ("stopped", 3), ("stopped", None)):
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        study, evaluate = open_study(folder, space, "print"), Counted(space, folder, stop_at, run=static)
+        with nullcontext() if stop_at is None else pytest.raises(KeyboardInterrupt):
+            search(study, space, evaluate)
+        tables.append(trials_table(study, space))
+    whole, _, resumed = tables
+    assert resumed.equals(whole)
+    wrong = pl.col("arms.async.policy.k") > pl.col("drafts.gamma")
+    assert 0 < len(whole.filter(wrong)) < 24
+    assert whole.filter(wrong)["state"].unique().to_list() == ["fail"]
+    assert whole.filter(~wrong)["refused"].null_count() == len(whole.filter(~wrong))
+    assert "fail" not in whole.filter(~wrong)["state"].to_list()
+    reason = whole.filter(wrong).row(0, named=True)
+    block, k = reason["drafts.gamma"], reason["arms.async.policy.k"]
+    assert reason["refused"] == (
+        f"arm async: `k` of policy `static` must be within the block of {block} drafts, got {k}"
+    )
+    assert front_of(whole, space.tune.objectives)
+
+
+def test_an_unreachable_cluster_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "CONNECT_S", 1)
+    (tmp_path / "x.yaml").write_text(TEXT)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"--cluster tcp://127.0.0.1:9: no scheduler answers"):
+            run_tuning(str(tmp_path / "x.yaml"), output=tmp_path / "s", scheduler="tcp://127.0.0.1:9")
+        assert not (tmp_path / "s").exists()
 
 
 def test_importance_knows_what_matters(tmp_path: Path) -> None:
