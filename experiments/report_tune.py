@@ -11,7 +11,15 @@ import polars as pl
 from .report_html import Column, Html, notes, preformatted, section, table
 from .report_run import TuneRun
 from .report_svg import inline_file
-from .tune_terminal import compared, constraint_columns, objective_columns, parameter_columns, study_notes
+from .tune_terminal import (
+    compared,
+    constraint_columns,
+    front_columns,
+    front_title,
+    objective_columns,
+    parameter_columns,
+    study_notes,
+)
 
 
 def tune_sections(run: TuneRun, prefix: str) -> Iterator[Html]:
@@ -19,11 +27,9 @@ def tune_sections(run: TuneRun, prefix: str) -> Iterator[Html]:
     summary = dict(run.summary)
     yield section("Verdict", *_judged(summary), notes(study_notes(summary)), level=3)
     yield section("The study", table(_study_columns(summary), "What was searched for", 2), level=3)
-    front = summary["front"]
-    if len(front) > 1:
-        caption = f"{len(front)} candidates, the best in {summary['objectives'][0]} first: values on the tuning seeds"
-        rows = [{"trial": each["trial"], **each["parameters"], **each["tuning"]} for each in front]
-        yield section("Candidates that no other beats", _rows(rows, caption), level=3)
+    if len(summary["front"]) > 1:
+        caption = f"{front_title(summary)}; the best in {summary['objectives'][0]} first"
+        yield section("Candidates that no other beats", table(front_columns(summary), caption), level=3)
     yield from _figures(run, prefix)
     trials = run.folder / "trials.parquet"
     if trials.is_file():

@@ -235,7 +235,6 @@ def summarize(found: Found, space: Space) -> Summary:
     tune, trials = space.tune, found.trials
     front = [_chosen(each, found, tune) for each in found.front]
     best = front[0] if front else None
-    default = space.default()
     state, anchors = trials["state"], [each.condition for each in tune.objectives]
     return {
         "kind": "tune",
@@ -253,7 +252,7 @@ def summarize(found: Found, space: Space) -> Summary:
             "at_least": int(trials["at_least"].sum() or 0),
         },
         "best": best,
-        "default": {"parameters": default and dict(default)},
+        "default": {"parameters": space.of_the_file(), "in_space": space.default() is not None},
         "front": front,
         "nearest": nearest_misses(trials),
         "importance": found.weights,

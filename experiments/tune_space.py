@@ -69,9 +69,16 @@ class Space:
 
     def default(self) -> Parameters | None:
         """Return the parameters that the file itself has; None if one of them is outside the space."""
-        found = {key: self._of_the_file(key) for key in self.tune.space}
-        inside = all(self._holds(key, value) for key, value in found.items())
-        return {key: self._label(key, value) for key, value in found.items()} if inside else None
+        inside = all(self._holds(key, self._of_the_file(key)) for key in self.tune.space)
+        return self.of_the_file() if inside else None
+
+    def of_the_file(self) -> dict[str, Label]:
+        """Return what the file itself has for each parameter, in the space or not, as tables show it."""
+        values = {key: self._of_the_file(key) for key in self.tune.space}
+        return {
+            key: self._label(key, value) if self._holds(key, value) else _label_of(value)
+            for key, value in values.items()
+        }
 
     def default_candidate(self) -> Candidate:
         """Return the file itself as a candidate."""
@@ -192,8 +199,7 @@ def _labels(key: str, choices: Sequence[Any], document: Document) -> dict[Label,
     """Return the choices by what tables show of them: words, numbers, true, false and null, else JSON."""
     labels: dict[Label, Any] = {}
     for choice in choices:
-        plain = choice is None or isinstance(choice, str | int | float | bool)
-        label: Label = choice if plain else json.dumps(choice)
+        label = _label_of(choice)
         if label in labels:
             raise document.error((*SPACE, key), f"{label} appears twice; keep one")
         labels[label] = choice
@@ -279,6 +285,11 @@ def _check_margin(base: Experiment, tune: Tune, document: Document) -> None:
         low, high = MARGIN_BOUNDS
         if isinstance(end, bool) or not isinstance(end, int | float) or not low <= end <= high:
             raise document.error(where, f"a margin is a fraction within [{low:g}, {high:g}], got {end!r}")
+
+
+def _label_of(value: Any) -> Label:
+    plain = value is None or isinstance(value, str | int | float | bool)
+    return value if plain else json.dumps(value)
 
 
 def _same(value: Any, other: Any) -> bool:

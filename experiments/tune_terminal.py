@@ -14,6 +14,8 @@ Summary = dict[str, Any]
 Column = tuple[str, list[str]]
 
 SIDES = ("tuned", "default")
+MOST_SHOWN = 12
+"""Candidates of a Pareto set on a terminal."""
 
 
 def print_study(summary: Summary, console: Console) -> None:
@@ -30,6 +32,11 @@ def print_study(summary: Summary, console: Console) -> None:
             _print(title, objective_columns(objectives), console)
         if best["testing"]["constraints"]:
             console.print(table(constraint_columns(best["testing"]["constraints"])))
+    if len(summary["front"]) > 1:
+        shown = [(name, cells[:MOST_SHOWN]) for name, cells in front_columns(summary)]
+        _print(front_title(summary), shown, console)
+        if len(summary["front"]) > MOST_SHOWN:
+            say([f".. and {len(summary['front']) - MOST_SHOWN} more in summary.json."], console)
     console.print()
     say(study_notes(summary), console)
 
@@ -44,9 +51,23 @@ def parameter_columns(summary: Summary) -> list[Column]:
     best, default = summary["best"], summary["default"]["parameters"]
     keys = list(best["parameters"])
     columns = [("parameter", keys), ("tuned", [_shown(best["parameters"][key]) for key in keys])]
-    columns.append(("default", [_shown(default[key]) if default else "outside the space" for key in keys]))
+    columns.append(("default", [_shown(default[key]) for key in keys]))
     if summary["importance"] is not None:
         columns.append(("importance", [_percent(summary["importance"].get(key)) for key in keys]))
+    return columns
+
+
+def front_title(summary: Summary) -> str:
+    """Return what the table of the Pareto set is of."""
+    return f"{len(summary['front'])} candidates that no other beats, on the tuning seeds"
+
+
+def front_columns(summary: Summary) -> list[Column]:
+    """Return the Pareto set, the best in the first objective first, as columns of a table."""
+    front = summary["front"]
+    columns = [("trial", [str(each["trial"]) for each in front])]
+    columns += [(key, [_shown(each["parameters"][key]) for each in front]) for key in front[0]["parameters"]]
+    columns += [(name, [_number(each["tuning"][name]) for each in front]) for name in summary["objectives"]]
     return columns
 
 
@@ -86,6 +107,8 @@ def study_notes(summary: Summary) -> Iterator[str]:
     )
     if trials["refused"]:
         yield f"{trials['refused']} failed because their parameters do not go together; trials.parquet says why each."
+    if not summary["default"]["in_space"]:
+        yield "The default lies outside the space, so it was no trial."
     if trials["at_least"]:
         yield (
             f"In {trials['at_least']} trials the highest load still meets the anchor, so their throughput is a lower "

@@ -195,7 +195,9 @@ def test_the_default_is_the_file_if_the_space_holds_it(tmp_path: Path) -> None:
         "arms.async.policy.joins": "optimistic",
         "hardware.max_num_seqs": 256,
     }
-    assert space_of(tmp_path).default() is None  # 256 requests at once are outside 8 .. 64
+    outside = space_of(tmp_path)
+    assert outside.default() is None  # 256 requests at once are outside 8 .. 64
+    assert outside.of_the_file() == inside
     assert space_of(tmp_path, ("high: 64, step: 8", "high: 259")).default() is not None
     assert space_of(tmp_path, ("{low: 8, high: 64, step: 8}", "{low: 8, high: 261, step: 11}")).default() is None
 

@@ -310,13 +310,14 @@ def test_a_point_that_fails_names_its_trial(tmp_path: Path) -> None:
         Evaluator(tmp_path, "async", processes(1), broken).tables([space.candidate(5, {})], [0])
 
 
-def test_several_objectives_give_a_front(tmp_path: Path) -> None:
+def test_several_objectives_give_a_front(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     objectives = "tune.objectives=[{maximize: throughput_tok_s_gpu}, {maximize: interactivity_tok_s_user}]"
     (tmp_path / "x.yaml").write_text(TEXT)
     out = run_tuning(str(tmp_path / "x.yaml"), [objectives, "tune.constraints=[]"], tmp_path / "s", 1, 12, quiet=True)
     summary = json.loads((out / "summary.json").read_bytes())
     front = [tuple(each["tuning"].values()) for each in summary["front"]]
     assert len(front) > 1
+    assert f"{len(front)} candidates that no other beats, on the tuning seeds" in capsys.readouterr().out
     assert front == sorted(front, key=lambda pair: (-pair[0], pair[1]))
     assert [pair[1] for pair in front] == sorted(pair[1] for pair in front)
     assert sorted(path.stem for path in (out / "front").iterdir()) == sorted(
