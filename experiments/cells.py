@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -13,9 +13,10 @@ from typing import Any
 
 from .columns import METRICS, OTHERS
 from .effects import check_effects
-from .errors import ConfigError
+from .errors import ConfigError, known_errors
 from .identity import digest, identity
 from .overrides import check_path, overlap, replace
+from .points import check_points
 from .resolve import experiment_of, is_file_key, read_document, replace_by_file
 from .schema import Experiment, expanded_arms
 from .yaml_loader import Document, KeyPath
@@ -31,6 +32,7 @@ FIXED = (("seeds",), ("output",), ("tune",), ("sweep", "axes"), ("sweep", "repet
 Value = str | int | float | bool | None
 Settings = Mapping[str, Any]
 Case = tuple[Value, Settings]
+Blame = Callable[[int, str], ConfigError]
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,13 @@ class Plan:
         cells: every combination, the first axis varying slowest.
         config: what to run to get the same cells again: ``base``, or with axes the file as it was given (a default may
             depend on what an axis sets) with absolute paths.
+        blame: from the number of a cell that cannot run, and the reason, to the error at the place of the axis.
     """
 
     base: Experiment
     cells: tuple[Cell, ...]
     config: Mapping[str, Any]
+    blame: Blame | None = None
 
 
 def load_plan(path: Path, settings: Sequence[str] = (), seed: int | None = None) -> Plan:
@@ -76,12 +80,31 @@ def load_plan(path: Path, settings: Sequence[str] = (), seed: int | None = None)
     document = read_document(path, settings, seed)
     base = experiment_of(document, path.parent)
     axes = dict(_axes(document, path.parent))
+    _check_no_vain_setting(document, axes)
     count = prod(len(cases) for cases in axes.values())
     if count > MOST_CELLS:
         raise document.error(AXES, f"{count} combinations, at most {MOST_CELLS} are run; take values out")
     cells = tuple(_cells(document, axes, path.parent)) if axes else (Cell({}, base),)
     check_effects(base.output.effects, _values(cells), [cell.experiment for cell in cells], document)
-    return Plan(base, cells, document.data if axes else base.model_dump())
+    if not axes:
+        return Plan(base, cells, base.model_dump())
+    chosen = list(_combinations(axes))
+    blame = lambda number, reason: _misplaced(reason, document, chosen[number], path.parent)  # noqa: E731
+    return Plan(base, cells, document.data, blame)
+
+
+def _check_no_vain_setting(document: Document, axes: Mapping[str, Sequence[Case]]) -> None:
+    """Refuse a setting of the command line that every combination replaces."""
+    for path in (path for path, origin in document.origins.items() if origin == "--set"):
+        for axis, cases in axes.items():
+            replaced = [any(path[: len(key)] == key for key in _keys(settings)) for _, settings in cases]
+            if all(replaced):
+                rule = f"has no effect, since the axis {axis} sets it in every combination"
+                raise document.error(path, f"{rule}; set sweep.axes.{axis} instead")
+
+
+def _keys(settings: Settings) -> list[KeyPath]:
+    return [tuple(dotted.split(".")) for dotted in settings]
 
 
 def _values(cells: Sequence[Cell]) -> dict[str, list[Any]]:
@@ -108,13 +131,17 @@ def plan_identity(plan: Plan, identities: Sequence[Mapping[str, Any]]) -> dict[s
 
 
 def _cells(document: Document, axes: Mapping[str, list[tuple[Value, Settings]]], folder: Path) -> Iterator[Cell]:
-    for combination in product(*axes.values()):
-        chosen = dict(zip(axes, combination, strict=True))
+    for chosen in _combinations(axes):
         try:
             experiment = _experiment(document, chosen, folder)
         except ConfigError as error:
             raise _misplaced(str(error), document, chosen, folder) from None
         yield Cell({axis: shown for axis, (shown, _) in chosen.items()}, experiment)
+
+
+def _combinations(axes: Mapping[str, Sequence[Case]]) -> Iterator[dict[str, Case]]:
+    for combination in product(*axes.values()):
+        yield dict(zip(axes, combination, strict=True))
 
 
 def _experiment(document: Document, chosen: Mapping[str, Case], folder: Path) -> Experiment:
@@ -134,8 +161,9 @@ def _misplaced(reason: str, document: Document, chosen: Mapping[str, Case], fold
     for axis, case in chosen.items():
         origin = _origin(document, axis)
         try:
-            _experiment(document, {axis: case}, folder)
-        except ConfigError as error:
+            alone = _experiment(document, {axis: case}, folder)
+            check_points(alone, expanded_arms(alone))
+        except known_errors() as error:
             placed = str(error).startswith(origin)
             return ConfigError(str(error) if placed else f"{origin}: {case[0]} does not fit the file: {error}")
     name = ", ".join(f"{axis} {shown}" for axis, (shown, _) in chosen.items())

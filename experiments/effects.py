@@ -23,17 +23,8 @@ if TYPE_CHECKING:
     from .cells import Plan
     from .yaml_loader import Document, KeyPath
 
-_SCHEMA = {
-    "panel": pl.String,
-    "line": pl.String,
-    "x": pl.String,
-    "ratio": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "seeds": pl.Int64,
-    "pairs": pl.Int64,
-    "left_out": pl.Int64,
-}
+VALUE, REFERENCE, RATIO = "_value", "_reference", "_ratio"
+"""Columns of pairs; no axis can be called so."""
 
 
 def effects_of(points: pl.DataFrame, plan: Plan) -> list[dict[str, Any]]:
@@ -113,6 +104,12 @@ def check_effects(
             if value not in values[name]:
                 known = ", ".join(f"{each:g}" if isinstance(each, float) else str(each) for each in values[name])
                 raise document.error((*place, *path), f"{name} is never {value!r}; its values are {known}")
+        by_arm = isinstance(effect.against, AgainstArm)
+        column = "arm" if by_arm else effect.along
+        other = effect.against.arm if isinstance(effect.against, AgainstArm) else effect.against
+        if other not in effect.where.get(column, [other]):
+            rule = f"leaves out {other!r}, which the others are compared with; name it too"
+            raise document.error((*place, "where", column), rule)
 
 
 def _check_names(effect: Effect, values: Mapping[str, Sequence[Any]], place: KeyPath, document: Document) -> None:
@@ -142,21 +139,21 @@ def _taking_part(points: pl.DataFrame, effect: Effect) -> pl.DataFrame:
 
 
 def _subjects(points: pl.DataFrame, effect: Effect) -> pl.DataFrame:
-    """Return the points that are compared, their metric in the column ``value``."""
+    """Return the points that are compared, their metric in the column `VALUE`."""
     other = effect.against.arm if isinstance(effect.against, AgainstArm) else None
     arms = effect.arms or [arm for arm in roles(points).contenders if arm != other]
-    return points.filter(pl.col("arm").is_in(arms)).with_columns(pl.col(effect.metric).cast(pl.Float64).alias("value"))
+    return points.filter(pl.col("arm").is_in(arms)).with_columns(pl.col(effect.metric).cast(pl.Float64).alias(VALUE))
 
 
 def _reference(points: pl.DataFrame, effect: Effect, axes: list[str]) -> tuple[pl.DataFrame, list[str]]:
-    """Return the points compared with, their metric in the column ``reference``, and what a pair has in common."""
+    """Return the points compared with, their metric in the column `REFERENCE`, and what a pair has in common."""
     by_arm = isinstance(effect.against, AgainstArm)
     column = "arm" if by_arm else effect.along
     wanted = effect.against.arm if isinstance(effect.against, AgainstArm) else effect.against
     keys = [key for key in ("arm", "load", "seed", *axes) if key != column]
     values = points[column]
     found = points.filter(pl.Series([value == wanted for value in values.to_list()], dtype=pl.Boolean))
-    return found.select(*keys, pl.col(effect.metric).cast(pl.Float64).alias("reference")), keys
+    return found.select(*keys, pl.col(effect.metric).cast(pl.Float64).alias(REFERENCE)), keys
 
 
 def _averaged(points: pl.DataFrame, effect: Effect, plan: Plan) -> list[str]:
@@ -192,9 +189,9 @@ def _word(value: Any) -> str:
 
 
 def _row(panel: Any, line: Any, x: Any, part: pl.DataFrame) -> dict[str, Any]:
-    sound = part.filter((pl.col("value") > 0) & (pl.col("reference") > 0))
-    sound = sound.with_columns((pl.col("value") / pl.col("reference")).alias("ratio"))
-    seeds = [each["ratio"].to_list() for _, each in sound.group_by("seed", maintain_order=True)]
+    sound = part.filter((pl.col(VALUE) > 0) & (pl.col(REFERENCE) > 0))
+    sound = sound.with_columns((pl.col(VALUE) / pl.col(REFERENCE)).alias(RATIO))
+    seeds = [each[RATIO].to_list() for _, each in sound.group_by("seed", maintain_order=True)]
     logs = [math.fsum(map(math.log, ratios)) / len(ratios) for ratios in seeds]
     interval = ratio_interval(logs)
     return {

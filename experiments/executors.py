@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -15,10 +16,12 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
 from .identity import source_hash
+from .working_directory import make_importable, make_working_directory_importable
 
 ONE_THREAD = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """Set in workers: there are as many of them as processors."""
@@ -42,11 +45,13 @@ class Site:
         workers: points under way at once.
         open: opens an executor of so many workers, and on an exception ends what it runs.
         killed: what to say of a point that is given up because it kills its workers.
+        elsewhere: whether its workers read files of their own, which may differ from those here.
     """
 
     workers: int
     open: OpenExecutor
     killed: str = "its worker process was killed twice, perhaps for want of memory; try fewer workers and --resume"
+    elsewhere: bool = False
 
 
 def processes(workers: int) -> Site:
@@ -69,6 +74,8 @@ def cluster(address: str) -> Iterator[Site]:
         raise ConfigError("--cluster needs Dask distributed; install specsched[cluster]")
     from distributed import Client
 
+    if not re.fullmatch(r"(tcp|tls|ws|wss|ucx)://\S+:\d{1,5}/?", address):
+        raise ConfigError(f"--cluster {address}: must be the address of a Dask scheduler, such as tcp://HOST:8786")
     try:
         client: Any = Client(address, timeout=CONNECT_S, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, TimeoutError, ValueError) as error:
@@ -86,7 +93,7 @@ def cluster(address: str) -> Iterator[Site]:
             ) from None
         threads = sum(client.nthreads().values())
         _check_code(client, address)
-        yield Site(threads, lambda _: _cluster_executor(client), KILLED_ON_CLUSTER)
+        yield Site(threads, lambda _: _cluster_executor(client), KILLED_ON_CLUSTER, elsewhere=True)
 
 
 def _check_code(client: Any, address: str) -> None:
@@ -121,8 +128,16 @@ class _LikeAPool(Executor):
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Schedule a call; its future has a `BrokenProcessPool` if Dask gives it up after killed workers."""
         outer: Future[Any] = Future()
-        self._executor.submit(fn, *args, **kwargs).add_done_callback(lambda inner: _pass_on(inner, outer))
+        inner = self._executor.submit(_in_folder, str(Path.cwd()), fn, *args, **kwargs)
+        inner.add_done_callback(lambda done: _pass_on(done, outer))
         return outer
+
+
+def _in_folder(folder: str, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function where modules of a user's folder, and of the worker's own, can be imported."""
+    make_importable(folder)
+    make_working_directory_importable()
+    return fn(*args, **kwargs)
 
 
 def _pass_on(inner: Future[Any], outer: Future[Any]) -> None:

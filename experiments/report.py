@@ -71,7 +71,7 @@ def _overview(sources: Sequence[Source]) -> Html:
     columns: list[Column] = [
         ("name", [source.name for source in sources]),
         ("kind", [_kind(source).lower() for source in sources]),
-        *_facts([_base(source) for source in sources]),
+        *_facts([_experiments(source) for source in sources]),
         ("size", [_size(source) for source in sources]),
         ("started", [_time(source.manifest.get("started", NONE)) for source in sources]),
         ("specsched", [str(source.manifest.get("specsched", NONE)) for source in sources]),
@@ -79,10 +79,11 @@ def _overview(sources: Sequence[Source]) -> Html:
     return table(columns, "Runs on this page", len(columns))
 
 
-def _base(source: Source) -> Experiment | None:
+def _experiments(source: Source) -> list[Experiment]:
+    """Return what was run: the experiment of every combination, or the one that was tuned."""
     if isinstance(source, ReportRun):
-        return source.plan.base
-    return source.base if isinstance(source, TuneRun) else None
+        return [cell.experiment for cell in source.plan.cells]
+    return [source.base] if isinstance(source, TuneRun) else []
 
 
 def _size(source: Source) -> str:
@@ -96,8 +97,8 @@ def _time(value: Any) -> str:
     return re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)\+00:00$", r"\1 \2 UTC", str(value))
 
 
-def _facts(experiments: Sequence[Experiment | None]) -> Iterator[Column]:
-    """Yield what the experiments are about, a column each."""
+def _facts(runs: Sequence[Sequence[Experiment]]) -> Iterator[Column]:
+    """Yield what runs are about, a column each; where the combinations of a sweep differ, all they have."""
     tell: dict[str, Callable[[Experiment], str]] = {
         "profile": lambda each: each.hardware.profile,
         "load": lambda each: f"{each.workload.mode}, {', '.join(map(store.number, each.sweep.load))}",
@@ -106,7 +107,7 @@ def _facts(experiments: Sequence[Experiment | None]) -> Iterator[Column]:
         "seeds": lambda each: str(len(each.seeds) * each.sweep.repetitions) if each.tune is None else _seeds(each.tune),
     }
     for name, told in tell.items():
-        yield name, [NONE if each is None else told(each) for each in experiments]
+        yield name, ["; ".join(dict.fromkeys(map(told, each))) or NONE for each in runs]
 
 
 def _seeds(tune: Tune) -> str:

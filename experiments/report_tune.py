@@ -54,7 +54,7 @@ def _judged(summary: dict[str, Any]) -> Iterator[Html]:
 
 def _study_columns(summary: Mapping[str, Any]) -> list[Column]:
     counts = summary["trials"]
-    told = ("complete", "pruned", "failed", "refused", "feasible")
+    told = ("complete", "pruned", "failed", "feasible")
     rows = {
         "arm": summary["arm"],
         "objectives": ", ".join(summary["objectives"]),

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from . import figures, store, summary
 from .cells import Plan, load_plan, plan_identity
-from .errors import ConfigError, PointError, known_errors
+from .errors import PointError, known_errors
 from .executors import Site, cluster, processes
 from .identity import identity
 from .manifest import now, open_folder, write_run
@@ -80,7 +80,7 @@ def _check(plan: Plan, identities: Sequence[dict[str, Any]]) -> None:
     """
     seen: set[str] = set()
     warnings: dict[str, None] = {}
-    for cell, known in zip(plan.cells, identities, strict=True):
+    for number, (cell, known) in enumerate(zip(plan.cells, identities, strict=True)):
         arms: dict[str, str] = {}
         for point in sweep_points(cell.experiment, known):
             arms.setdefault(point.arm, point.key)
@@ -89,9 +89,9 @@ def _check(plan: Plan, identities: Sequence[dict[str, Any]]) -> None:
         try:
             warnings |= dict.fromkeys(check_points(cell.experiment, new) if new else ())
         except known_errors() as error:
-            if not cell.values:
+            if plan.blame is None:
                 raise
-            raise ConfigError(f"sweep.axes: {cell.name}: {error}") from error
+            raise plan.blame(number, str(error)) from error
     errors = Console(stderr=True, soft_wrap=True)
     for warning in warnings:
         errors.print(f"warning: {warning}", markup=False, highlight=False)

@@ -20,7 +20,7 @@ import polars as pl
 from . import store
 from .errors import PointError, known_errors
 from .executors import Site
-from .identity import point_key
+from .identity import identity, point_key
 from .points import PointResult, run_point
 from .schema import Experiment, expanded_arms
 from .store import Point
@@ -29,13 +29,34 @@ RunPoint = Callable[[Experiment, str, float, int], PointResult]
 Advance = Callable[[], None]
 
 
+OTHER_INPUTS = (
+    "a worker of the cluster has other code or files than this machine: the policy's module, the trace, the profile, "
+    "recorded drafts, or the version of Python, NumPy or Polars; make them the same there, restart the workers and "
+    "--resume"
+)
+
+
+CHANGED = "a policy's module has changed since this worker of the cluster loaded it; restart the workers and --resume"
+
+_LOADED: dict[str, str] = {}
+"""Hashes of code, of users' modules too, when this process first met them."""
+
+
 @dataclass(frozen=True)
 class Task:
-    """A point and what computing it needs."""
+    """A point and what computing it needs.
+
+    Attributes:
+        experiment: resolved.
+        point: what is computed.
+        run_point: computes it.
+        elsewhere: whether it is computed with files that may differ from those here, so that its key is checked.
+    """
 
     experiment: Experiment
     point: Point
     run_point: RunPoint
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,9 +136,10 @@ def run_points(
         KeyboardInterrupt: on SIGINT; workers are ended, finished points stay.
     """
     records = experiments[0].output.records
-    tasks = [Task(experiments[point.cell], point, run) for point in missing(points, folder, records)]
+    todo = missing(points, folder, records)
+    tasks = [Task(experiments[point.cell], point, run, site.elsewhere) for point in todo]
     tasks = longest_first(tasks)
-    outcomes = _run_here(tasks) if site.workers == 1 or len(tasks) <= 1 else _run_on(site, tasks)
+    outcomes = _run_here(tasks) if site.workers == 1 and not site.elsewhere else _run_on(site, tasks)
     failures = []
     with closing(outcomes):
         for task, outcome in outcomes:
@@ -152,11 +174,24 @@ def _work(task: Task) -> Outcome:
     """Compute one point; an exception comes back as data, since not every exception survives pickling."""
     point = task.point
     try:
+        other = _other_inputs(task) if task.elsewhere else None
+        if other is not None:
+            return Failure(point.name, other)
         return task.run_point(task.experiment, point.arm, point.load, point.seed)
     except known_errors() as error:
         return Failure(point.name, str(error))
     except Exception as error:  # noqa: BLE001  (the parent raises it)
         return Failure(point.name, f"{type(error).__name__}: {error}", traceback.format_exc())
+
+
+def _other_inputs(task: Task) -> str | None:
+    """Return what is wrong if a point has another key in this process, or its policy's module has changed under it."""
+    point, experiment = task.point, task.experiment
+    whole = identity(experiment)
+    if any(_LOADED.setdefault(name, found) != found for name, found in whole["code"].items()):
+        return CHANGED
+    same = point_key(whole, experiment, point.arm, point.load, point.seed) == point.key
+    return None if same else OTHER_INPUTS
 
 
 def _run_here(tasks: Sequence[Task]) -> Outcomes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import platform
 import time
@@ -24,7 +23,7 @@ from .progress import show_progress
 from .resolve import find_config
 from .run_command import Interrupted, processors, stop_on_signals
 from .schema import Experiment
-from .tune_measure import Measured, measure
+from .tune_measure import Measured, NoValueError, measure
 from .tune_points import Evaluator, kept_open
 from .tune_schema import Objective, Tune
 from .tune_space import LOAD, Candidate, Space, load_space
@@ -145,14 +144,23 @@ def _compute(
 
 
 def measuring(evaluator: Evaluator, tune: Tune) -> tune_study.Evaluate:
-    """Return what measures candidates on seeds with an evaluator."""
+    """Return what measures candidates on seeds with an evaluator, or says why one has no measure."""
 
-    def evaluate(candidates: Sequence[Candidate], seeds: Sequence[int]) -> list[Measured | None]:
+    def evaluate(candidates: Sequence[Candidate], seeds: Sequence[int]) -> list[Measured | str]:
         tables = evaluator.tables(candidates, seeds)
-        pairs = zip(candidates, tables, strict=True)
-        return [None if table is None else measure(table, tune, each.margin) for each, table in pairs]
+        return [measured(table, tune, each.margin) for each, table in zip(candidates, tables, strict=True)]
 
     return evaluate
+
+
+def measured(table: pl.DataFrame | None, tune: Tune, margin: float, planning: bool = True) -> Measured | str:
+    """Return the measures of a candidate's points, as `measure` does, or why there are none."""
+    if table is None:
+        return "a point of it killed its worker"
+    try:
+        return measure(table, tune, margin, planning)
+    except NoValueError as error:
+        return str(error)
 
 
 def _judge(study: tune_study.Study, space: Space, evaluator: Evaluator, quiet: bool) -> Found:
@@ -166,25 +174,24 @@ def _judge(study: tune_study.Study, space: Space, evaluator: Evaluator, quiet: b
     points = sum(len(each.experiment.sweep.load) for each in judged.values()) * len(tune.seeds.testing)
     with show_progress(points, quiet, Console(stderr=True), "testing points") as advance:
         tables = evaluator.tables(list(judged.values()), tune.seeds.testing, advance)
-    measured = {
-        name: measure(table, tune, each.margin, planning=False)
+    found = {
+        name: measured(table, tune, each.margin, planning=False)
         for (name, each), table in zip(judged.items(), tables, strict=True)
-        if table is not None
     }
-    return Found(trials, front, measured, tune_study.importance(study, trials, tune))
+    known = {name: each for name, each in found.items() if isinstance(each, Measured)}
+    return Found(trials, front, known, tune_study.importance(study, trials, tune))
 
 
 def _at_their_loads(front: Sequence[Candidate], space: Space) -> Iterator[tuple[str, Candidate]]:
-    """Yield the default at each searched load that was chosen, so that the load's share of an advantage is known."""
+    """Yield the default at each searched load that was chosen, so that the load's share of an advantage is known.
+
+    A load that the default cannot have (more requests than its `max_num_seqs`) is left out.
+    """
     if LOAD in space.tune.space:
         for each in front:
-            load = each.experiment.sweep.load
-            if load != space.base.sweep.load:
-                name = at_load(load[0])
-                yield (
-                    name,
-                    dataclasses.replace(space.candidate(-2, {LOAD: each.parameters[LOAD]}), number=-2 - each.number),
-                )
+            load, parameters = each.experiment.sweep.load, {LOAD: each.parameters[LOAD]}
+            if load != space.base.sweep.load and space.refusal(parameters) is None:
+                yield at_load(load[0]), space.candidate(-2 - each.number, parameters)
 
 
 def at_load(load: float) -> str:
@@ -247,16 +254,16 @@ def summarize(found: Found, space: Space) -> Summary:
             "complete": int((state == "complete").sum()),
             "pruned": int((state == "pruned").sum()),
             "failed": int((state == "fail").sum()),
-            "refused": trials["refused"].count(),
             "feasible": int(trials["feasible"].sum() or 0),
             "at_least": int(trials["at_least"].sum() or 0),
         },
         "best": best,
+        "failures": trials["failure"].drop_nulls().unique(maintain_order=True).to_list(),
         "default": {"parameters": space.of_the_file(), "in_space": space.default() is not None},
         "front": front,
         "nearest": nearest_misses(trials),
         "importance": found.weights,
-        "verdict": None if best is None else in_words(best, len(tune.seeds.testing)),
+        "verdict": None if best is None else in_words(best, len(tune.seeds.testing)) + _alone(best, space),
     }
 
 
@@ -266,6 +273,14 @@ def nearest_misses(trials: pl.DataFrame) -> dict[str, float]:
     names = [name for name in trials.columns if name.startswith(prefix)]
     least = {name.removeprefix(prefix): trials[name].drop_nulls().min() for name in names}
     return {name: float(value) for name, value in least.items() if value is not None and float(value) > 0.0}  # type: ignore[arg-type]
+
+
+def _alone(best: Summary, space: Space) -> str:
+    """Return that a comparison at equal load is missing because the default cannot have the load."""
+    searched = LOAD in space.tune.space and best["load"] is not None and [best["load"]] != space.base.sweep.load
+    if not searched or best["testing_at_same_load"] is not None:
+        return ""
+    return f" The default cannot run at the load {best['load']:g}, so the load's share of this is not known."
 
 
 def _chosen(candidate: Candidate, found: Found, tune: Tune) -> Summary:
@@ -286,9 +301,15 @@ def _chosen(candidate: Candidate, found: Found, tune: Tune) -> Summary:
 def _write_scenario(file: Path, candidate: Candidate, space: Space) -> None:
     """Write a candidate as an experiment file, with the testing seeds."""
     experiment: Experiment = candidate.experiment
-    config = experiment.model_copy(update={"seeds": space.tune.seeds.testing}).model_dump()
     lines = [f"# Trial {candidate.number} of a study of the arm {space.tune.arm}; the seeds are the testing seeds."]
     lines += [f"#   {key}: {json.dumps(value)}" for key, value in candidate.parameters.items()]
+    arms = dict(experiment.arms)
+    for name in experiment.arms:
+        reason = space.refusal(candidate.parameters, name)
+        if reason is not None:
+            lines.append(f"# Without the arm {name}, which cannot run so: {reason}")
+            del arms[name]
+    config = experiment.model_copy(update={"seeds": space.tune.seeds.testing, "arms": arms}).model_dump()
     store.write_whole(file, ("\n".join(lines) + "\n" + dump(config)).encode())
 
 

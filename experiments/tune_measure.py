@@ -45,6 +45,10 @@ class Measured:
         return all(violation <= 0.0 for violation in self.violations.values())
 
 
+class NoValueError(ValueError):
+    """A metric is null in a seed of a candidate."""
+
+
 @dataclass(frozen=True)
 class _Read:
     """One objective or constraint: its value over all seeds and in each."""
@@ -74,7 +78,8 @@ def measure(table: pl.DataFrame, tune: Tune, margin: float = 0.0, planning: bool
         planning: whether constraints are tightened by their margins, as on the tuning seeds.
 
     Raises:
-        ConfigError: if a metric is no number of the table, or null.
+        ConfigError: if a metric is no number of the table.
+        NoValueError: if one is null in a seed.
     """
     seeds = tuple(table["seed"].unique().sort().to_list())
     anchored = {
@@ -148,5 +153,5 @@ def _metric(table: pl.DataFrame, metric: str, load: float | None) -> _Read:
         )
     values = table.filter(pl.col("load") == load).sort("seed")[metric].cast(pl.Float64).to_list()
     if any(value is None or not math.isfinite(value) for value in values):
-        raise ConfigError(f"tune: {metric} does not exist in this experiment (it is null); docs/metrics.md says when")
+        raise NoValueError(f"{metric} has no value in every seed (docs/metrics.md says when it is null)")
     return _Read(math.fsum(values) / len(values), tuple(values))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -33,12 +34,16 @@ class Range(Section):
     def _ordered(self) -> Range:
         given = {"low": self.low, "high": self.high, **({} if self.step is None else {"step": self.step})}
         for key, value in given.items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise misfit(key, f"must be a number, got {value!r}")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                raise misfit(key, f"must be a finite number, got {value!r}")
         if not self.low < self.high:
             raise misfit("high", f"must be greater than low {self.low:g}, got {self.high:g}")
         if self.step is not None and not 0 < self.step <= self.high - self.low:
             raise misfit("step", f"must be above 0 and at most high - low {self.high - self.low:g}, got {self.step:g}")
+        steps = (self.high - self.low) / self.step if self.step is not None else 0.0
+        if abs(steps - round(steps)) > 1e-9 * max(1.0, steps):
+            last = self.low + math.floor(steps) * (self.step or 0)
+            raise misfit("high", f"must be low plus a whole number of steps, got {self.high:g}; {last:g} is one")
         if self.log and (self.step is not None or self.low <= 0):
             key, rule = (
                 ("step", "a logarithmic range has none") if self.step is not None else ("low", "must be above 0")
@@ -250,6 +255,8 @@ class Tune(Section):
             same = other.metric == against.metric and other.load == against.load
             if same and other.at_least is not None:
                 yield f"constraints.{index}", other.planned(other.at_least)
-        for index, objective in enumerate(self.objectives):
+        # What has no load of its own is read where the first anchor is met, at another load than the other anchors.
+        anchored = [(index, each) for index, each in enumerate(self.objectives) if each.anchor is not None]
+        for index, objective in anchored[:1]:
             if objective.anchor is not None and against.metric == INTERACTIVITY and against.load is None:
                 yield f"objectives.{index}.anchor", objective.anchor * (1.0 + objective.margin)

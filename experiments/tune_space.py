@@ -105,10 +105,14 @@ class Space:
         dimension = self.tune.space[key]
         return [dimension.low, dimension.high] if isinstance(dimension, Range) else list(self.choices[key])
 
-    def refusal(self, parameters: Parameters) -> str | None:
-        """Return why parameters make no experiment that can run; None if they do."""
+    def refusal(self, parameters: Parameters, arm: str | None = None) -> str | None:
+        """Return why parameters make no experiment whose arm (by default the tuned one) can run; None if they do."""
+        name = arm or self.tune.arm
         try:
-            check_points(self.candidate(-1, parameters).experiment, [self.tune.arm])
+            experiment = self.candidate(-1, parameters).experiment
+            if name not in experiment.arms:
+                return f"there is no arm {name} in it; the parameter must keep the arm that is tuned"
+            check_points(experiment, [name])
         except known_errors() as error:
             return str(error)
         return None

@@ -36,8 +36,11 @@ NAME = "specsched"
 JOURNAL = "journal.log"
 POSITION = "journal.json"
 FINGERPRINT = "specsched:fingerprint"
-REFUSED = "refused"
-"""Attribute of a trial whose parameters make no experiment: why not."""
+FAILURE = "failure"
+"""Attribute of a trial that has failed: why."""
+
+PRUNED = ""
+"""Outcome of a trial that was given up; any other text says why one has failed."""
 
 JUDGED_AFTER = 2
 """Seeds after which a candidate may be pruned."""
@@ -45,7 +48,7 @@ JUDGED_AFTER = 2
 STARTUP = 10
 """Trials before the sampler and the pruner use what they have seen."""
 
-Evaluate = Callable[[Sequence[Candidate], Sequence[int]], Sequence[Measured | None]]
+Evaluate = Callable[[Sequence[Candidate], Sequence[int]], Sequence[Measured | str]]
 
 
 @dataclass(frozen=True)
@@ -84,9 +87,11 @@ def open_study(folder: Path, space: Space, fingerprint: str) -> Study:
         fingerprint: of everything that a trial depends on.
 
     Raises:
-        ConfigError: if the folder holds the journal of another study, or one that is damaged.
+        ConfigError: if the folder holds the journal of another study, one that is damaged, or one with more trials.
     """
     journal, position = folder / JOURNAL, folder / POSITION
+    for lock in folder.glob(f"{JOURNAL}.lock*"):
+        lock.unlink()  # left by a command that was stopped; Optuna would wait for whoever holds it
     if not position.is_file():
         journal.unlink(missing_ok=True)
         return _new_study(folder, space, fingerprint)
@@ -95,7 +100,11 @@ def open_study(folder: Path, space: Space, fingerprint: str) -> Study:
     if journal.stat().st_size < end:
         raise ConfigError(f"{journal} is shorter than it was; remove it and {position} to start the study again")
     os.truncate(journal, end)
-    return Study(folder, _load(journal))
+    study = Study(folder, _load(journal))
+    done = study.finished_batches(space.tune) * space.tune.batch
+    if done > space.tune.trials:
+        raise ConfigError(f"the study in {folder} has {done} trials already; give --trials {done} or more")
+    return study
 
 
 def search(study: Study, space: Space, evaluate: Evaluate, advance: Callable[[], None] = lambda: None) -> None:
@@ -106,7 +115,7 @@ def search(study: Study, space: Space, evaluate: Evaluate, advance: Callable[[],
     Args:
         study: where it stands.
         space: what is searched.
-        evaluate: measures candidates on seeds; None for one that cannot be computed.
+        evaluate: measures candidates on seeds, or says why one has no measure: such a trial has failed.
         advance: called once for each trial told.
     """
     for batch in range(study.finished_batches(space.tune), space.tune.trials // space.tune.batch):
@@ -114,15 +123,14 @@ def search(study: Study, space: Space, evaluate: Evaluate, advance: Callable[[],
             study.trials.sampler = _sampler(space, batch)
             study.trials.pruner = _pruner()
             trials = [study.trials.ask(_distributions(space)) for _ in range(space.tune.batch)]
-        refused = {trial.number: reason for trial in trials if (reason := space.refusal(trial.params)) is not None}
+        reasons = {trial.number: space.refusal(trial.params) for trial in trials}
+        refused = {number: reason for number, reason in reasons.items() if reason is not None}
         sound = [trial for trial in trials if trial.number not in refused]
         candidates = [space.candidate(trial.number, trial.params) for trial in sound]
         judged = _judge(sound, candidates, space.tune, evaluate) if sound else []
         outcomes = {trial.number: outcome for trial, outcome in zip(sound, judged, strict=True)}
         for trial in trials:
-            if trial.number in refused:
-                trial.set_user_attr(REFUSED, refused[trial.number])
-            _tell(study.trials, trial, outcomes.get(trial.number, "fail"))
+            _tell(study.trials, trial, refused.get(trial.number) or outcomes[trial.number])
             advance()
         _note_position(study.folder)
 
@@ -132,19 +140,18 @@ def _judge(
 ) -> list[Measured | str]:
     """Measure a batch; with pruning, on the other seeds only what is not below the median after the first ones."""
     kept = list(range(len(trials)))
-    outcomes: list[Measured | str] = ["fail"] * len(trials)
+    outcomes: list[Measured | str] = [PRUNED] * len(trials)
     if tune.pruning:
         early = evaluate(candidates, tune.seeds.tuning[:JUDGED_AFTER])
         for index, (trial, found) in enumerate(zip(trials, early, strict=True)):
             # What breaks a constraint says nothing about the objective: it is neither judged nor a judge.
-            if found is not None and found.feasible:
+            if isinstance(found, Measured) and found.feasible:
                 trial.report(found.values[0], JUDGED_AFTER)
                 if trial.should_prune():
-                    outcomes[index] = "prune"
-        kept = [index for index in kept if outcomes[index] != "prune"]
+                    kept.remove(index)
     measured = evaluate([candidates[index] for index in kept], tune.seeds.tuning) if kept else ()
     for index, whole in zip(kept, measured, strict=True):
-        outcomes[index] = "fail" if whole is None else whole
+        outcomes[index] = whole
     return outcomes
 
 
@@ -152,7 +159,9 @@ def _tell(study: optuna.Study, trial: optuna.Trial, outcome: Measured | str) -> 
     from optuna.trial import TrialState
 
     if isinstance(outcome, str):
-        study.tell(trial, state=TrialState.PRUNED if outcome == "prune" else TrialState.FAIL)
+        if outcome != PRUNED:
+            trial.set_user_attr(FAILURE, outcome)
+        study.tell(trial, state=TrialState.PRUNED if outcome == PRUNED else TrialState.FAIL)
         return
     for name, violation in outcome.violations.items():
         trial.set_constraint(name, violation)
@@ -203,7 +212,7 @@ def _storage(journal: Path) -> optuna.storages.JournalStorage:
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
-    return JournalStorage(JournalFileBackend(str(journal)))
+    return JournalStorage(JournalFileBackend(str(journal.resolve())))
 
 
 def _note_position(folder: Path) -> None:
@@ -257,7 +266,7 @@ def _quiet() -> Iterator[None]:
 
 
 def trials_table(study: Study, space: Space) -> pl.DataFrame:
-    """Return one row a trial: number, batch, state, feasible, load, refusal, parameters, objectives, violations."""
+    """Return one row a trial: number, batch, state, feasible, load, failure, parameters, objectives, violations."""
     rows = []
     for trial in study.trials.get_trials(deepcopy=False):
         if not trial.state.is_finished():
@@ -272,13 +281,13 @@ def trials_table(study: Study, space: Space) -> pl.DataFrame:
                 "feasible": all(value <= 0 for value in trial.constraints.values()) if complete else None,
                 "at_least": trial.user_attrs.get("at_least"),
                 "load": trial.user_attrs.get("load"),
-                "refused": trial.user_attrs.get(REFUSED),
+                "failure": trial.user_attrs.get(FAILURE),
                 **{key: _column(trial.params[key], space, key) for key in space.tune.space},
                 **{each.name: value for each, value in zip(space.tune.objectives, values, strict=True)},
                 **{f"violation: {name}": value for name, value in sorted(trial.constraints.items())},
             }
         )
-    types = {"feasible": pl.Boolean, "at_least": pl.Boolean, "load": pl.Float64, "refused": pl.String}
+    types = {"feasible": pl.Boolean, "at_least": pl.Boolean, "load": pl.Float64, "failure": pl.String}
     types |= {each.name: pl.Float64 for each in space.tune.objectives}
     return pl.DataFrame(rows, infer_schema_length=None, schema_overrides=types)
 

@@ -105,8 +105,10 @@ def study_notes(summary: Summary) -> Iterator[str]:
         + (f", {trials['failed']} failed" if trials["failed"] else "")
         + "."
     )
-    if trials["refused"]:
-        yield f"{trials['refused']} failed because their parameters do not go together; trials.parquet says why each."
+    if trials["failed"]:
+        more = len(summary["failures"]) - 1
+        others = f" (and {more} other reasons, see `failure` in trials.parquet)" if more else ""
+        yield f"Failed: {summary['failures'][0]}{others}."
     if not summary["default"]["in_space"]:
         yield "The default lies outside the space, so it was no trial."
     if trials["at_least"]:
@@ -115,7 +117,10 @@ def study_notes(summary: Summary) -> Iterator[str]:
             "bound; raise sweep.load."
         )
     if summary["best"] is None:
-        yield "No candidate keeps every constraint: nothing was chosen. Loosen a constraint or widen the space."
+        if trials["complete"]:
+            yield "No candidate keeps every constraint: nothing was chosen. Loosen a constraint or widen the space."
+        else:
+            yield "Every trial has failed: nothing was chosen. Change the space."
         missed = summary["nearest"].items()
         yield from (f"The nearest to {name} misses it by {_percent(value)}." for name, value in missed)
         return

@@ -8,6 +8,10 @@ from pathlib import Path
 
 def make_working_directory_importable() -> None:
     """Let ``my_module:MyPolicy`` find a module beside which the command is run; workers inherit the path."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
+    make_importable(str(Path.cwd()))
+
+
+def make_importable(folder: str) -> None:
+    """Let modules in a folder be imported, after all others."""
+    if folder not in sys.path:
+        sys.path.append(folder)

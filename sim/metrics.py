@@ -33,10 +33,9 @@ class Sla:
     tpot_s: float | None = None
     tok_s_user: float | None = None
 
-    @property
-    def bounds_anything(self) -> bool:
-        """Whether any bound is set."""
-        return not (self.ttft_s is None and self.tpot_s is None and self.tok_s_user is None)
+    def bounds_anything(self, with_prefill: bool) -> bool:
+        """Whether a bound is set that applies: there is no time to first token without a prefill stage."""
+        return self.tpot_s is not None or self.tok_s_user is not None or (self.ttft_s is not None and with_prefill)
 
 
 def point_metrics(result: Result, cost: StepCost, sla: Sla, *, with_regret: bool) -> Metrics:
@@ -151,7 +150,7 @@ def _percentile(values: npt.NDArray[np.float64] | None, percent: float) -> float
 
 def _goodput(cohort: pl.DataFrame, sla: Sla, window: float, with_prefill: bool) -> Metrics:
     """Requests per second that meet every bound: the cohort's admission rate times the share that meets them."""
-    if not sla.bounds_anything:
+    if not sla.bounds_anything(with_prefill):
         return {"goodput_req_s": None}
     tokens = np.maximum(cohort["output_tokens"].to_numpy() - 1, 1)
     tpot = (cohort["last_token_s"] - cohort["first_token_s"]).to_numpy() / tokens

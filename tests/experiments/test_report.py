@@ -400,12 +400,12 @@ def test_a_tuning_has_its_verdict_and_figures(report_runs: Any, shown: Any) -> N
     assert constraints == ["interactivity_tok_s_user >= 150", "tpot_p99_s <= 0.02"]
     study = {row["entry"]: row["value"] for row in found.table("What was searched for")}
     assert study["constraints"] == ", ".join(constraints)
-    refused = summary["trials"]["refused"]
-    assert 0 < refused < 12
-    assert f"{refused} refused" in study["trials"]
+    failed = summary["trials"]["failed"]
+    assert 0 < failed < 12
+    assert f"{failed} failed" in study["trials"]
     trials = found.table("Every trial")
     assert len(trials) == 32
-    assert sum("must be within the block" in row["refused"] for row in trials) == refused
+    assert sum("must be within the block" in row["failure"] for row in trials) == failed
     (overview,) = found.table("Runs on this page")
     assert (overview["size"], overview["seeds"], overview["load"]) == ("32 trials", "1 + 5 held out", "closed, 4")
     assert (report_runs.tuned / "best.yaml").read_text() in found.text["pre"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,14 +24,14 @@ from distributed import KilledWorker, LocalCluster
 
 from specsched.experiments import effects, executors
 from specsched.experiments.cells import load_plan
-from specsched.experiments.errors import ConfigError
+from specsched.experiments.errors import ConfigError, PointError
 from specsched.experiments.executors import KILLED_ON_CLUSTER, Site, _cluster_executor, _pass_on, cluster, processes
 from specsched.experiments.identity import identity
 from specsched.experiments.points import PointResult, build_scenario
 from specsched.experiments.report import write_report
 from specsched.experiments.resolve import load_experiment, repeated
 from specsched.experiments.run_command import run_experiment
-from specsched.experiments.runner import missing, run_points, sweep_points
+from specsched.experiments.runner import CHANGED, OTHER_INPUTS, missing, run_points, sweep_points
 from specsched.experiments.schema import Experiment
 from specsched.experiments.tune_command import run_tuning
 from specsched.experiments.yaml_loader import dump
@@ -197,8 +199,11 @@ def test_values_that_fit_alone_but_not_together_are_named(tmp_path: Path) -> Non
     ):
         plan_of(tmp_path, TEXT, axes)
     (tmp_path / "x.yaml").write_text(TEXT)
-    axes = "sweep.axes={drafts.gamma: [3, 5], arms.static-3.policy.k: [2, 4]}"
-    with pytest.raises(ConfigError, match=r"sweep.axes: drafts.gamma 3, arms.static-3.policy.k 4: .*block of 3 drafts"):
+    axes = "sweep.axes={drafts.gamma: [5, 2], arms.async.policy.lag: [1, 2]}"
+    with pytest.raises(ConfigError, match=r"--set: sweep.axes.drafts.gamma: 2 does not fit .*block of 2 drafts"):
+        run_experiment(str(tmp_path / "x.yaml"), [axes], tmp_path / "out", workers=1)
+    axes = "sweep.axes={drafts.gamma: [5, 7], arms.static-3.policy.k: [4, 6]}"
+    with pytest.raises(ConfigError, match=r"drafts.gamma 5, arms.static-3.policy.k 6 do not go together: .*block of 5"):
         run_experiment(str(tmp_path / "x.yaml"), [axes], tmp_path / "out", workers=1)
     assert not (tmp_path / "out").exists()
 
@@ -470,6 +475,8 @@ def test_a_point_that_kills_its_worker_twice_is_recorded_and_the_others_are_comp
     assert len(sweep.table) == len(points) - 1
     again = run_points(experiments, points, tmp_path / "out", processes(2), run=constant)
     assert (again.failures, len(again.table)) == ((), len(points))
+    alone = [point for point in points if point.name == failure.point]
+    assert run_points(experiments, alone, tmp_path / "alone", processes(2), run=suicidal).failures == sweep.failures
 
 
 # --- a cluster
@@ -545,6 +552,45 @@ def test_a_cluster_without_workers_is_refused(monkeypatch: pytest.MonkeyPatch) -
             pass
 
 
+POLICY = """
+from dataclasses import dataclass
+from specsched.policies.static import Static
+
+@dataclass(frozen=True)
+class Mine(Static):
+    k: int = 2
+"""
+
+
+def test_a_policy_of_ones_own_runs_on_a_cluster(tmp_path: Path, scheduler: Any) -> None:
+    address, _ = scheduler
+    (tmp_path / "own_policy.py").write_text(POLICY)
+    own = "static-3: {policy: {kind: python, object: 'own_policy:Mine'}}"
+    (tmp_path / "x.yaml").write_text(TEXT.replace("static-3: {policy: {kind: static, k: 3}}", own))
+    for name, place in (("there", ["--cluster", address]), ("here", ["--workers", "1"])):
+        line, environment = command("x.yaml", "-o", name, "-q", *place)
+        done = subprocess.run(line, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert contents(tmp_path / "there") == contents(tmp_path / "here")
+    # The workers have loaded the module as it was; another version under the same name must not pass for it.
+    (tmp_path / "own_policy.py").write_text(POLICY + "\n# changed\n")
+    line, environment = command("x.yaml", "-o", "changed", "-q", "--cluster", address)
+    done = subprocess.run(line, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert CHANGED in done.stderr
+
+
+def test_a_worker_with_other_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "t.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,10,5\n1.0,10,20\n")
+    plan = plan_of(tmp_path, TEXT, f"workload.path={tmp_path / 't.csv'}")
+    experiments, points = [cell.experiment for cell in plan.cells], points_of(plan)
+    (tmp_path / "t.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,10,5\n1.0,10,21\n")
+    site = dataclasses.replace(processes(2), elsewhere=True)
+    with pytest.raises(PointError, match=re.escape(OTHER_INPUTS)):
+        run_points(experiments, points, tmp_path / "out", site)
+    assert not list((tmp_path / "out").glob("points/*"))
+
+
 class Killing:
     """What Dask's executor does with a call that killed its workers: the future has a `KilledWorker`."""
 
@@ -556,7 +602,8 @@ class Killing:
 
     def submit(self, fn: Any, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        point = args[0].point
+        _, _, task = args  # the folder to import from and the function come first
+        point = task.point
         if (point.arm, point.load, point.seed) == ("async", 4.0, 1) and dict(point.values)[
             "arms.async.policy.lag"
         ] == 2:

@@ -13,7 +13,7 @@ from specsched.experiments.errors import ConfigError
 from specsched.experiments.resolve import load_experiment, shipped_experiments
 from specsched.experiments.run_command import run_experiment
 from specsched.experiments.tune_command import front_of
-from specsched.experiments.tune_measure import measure
+from specsched.experiments.tune_measure import NoValueError, measure
 from specsched.experiments.tune_schema import Constraint, Objective, Tune
 from specsched.experiments.tune_space import Space, load_space
 from specsched.experiments.tune_verdict import BETTER, OPEN, WORSE, in_words, sentence, verdict
@@ -57,9 +57,15 @@ SPACE = "x.yaml:1[0-2]: tune.space"
     ("old", "new", "message"),
     [
         ("lag: {low: 1, high: 4}", "lag: {low: 0, high: 4}", f"{SPACE}.arms.async.policy.lag: .*at least 1, got 0"),
+        (
+            "high: 64, step: 8",
+            "high: 63, step: 8",
+            "seqs.high: must be low plus a whole number of steps, got 63; 56 is",
+        ),
+        ("high: 64, step: 8", "high: .inf", "high: must be a finite number, got inf"),
         ("lag: {low: 1, high: 4}", "lag: {low: 1, high: 4.5}", "policy.lag: .*whole number.*got 4.5"),
         ("lag: {low: 1, high: 4}", "lag: {low: 4, high: 1}", "policy.lag.high: must be greater than low 4, got 1"),
-        ("lag: {low: 1, high: 4}", "lag: {low: one, high: 4}", "policy.lag.low: must be a number, got 'one'"),
+        ("lag: {low: 1, high: 4}", "lag: {low: one, high: 4}", "policy.lag.low: must be a finite number, got 'one'"),
         ("lag: {low: 1, high: 4}", "lag: {low: 1, high: 4, step: 9}", "policy.lag.step: must be above 0 and at most"),
         ("lag: {low: 1, high: 4}", "lag: {low: 1, high: 4, stp: 1}", "policy.lag.stp: unknown key; did you mean"),
         ("lag: {low: 1, high: 4}", "lag: []", "policy.lag: must not be empty"),
@@ -117,8 +123,8 @@ SPACE = "x.yaml:1[0-2]: tune.space"
         ("tpot_p99_s, at_most: 0.02", "ttft_p99_s, at_most: 1", "constraints.0: ttft_p99_s is null without a prefill"),
         ("tpot_p99_s", "tpot_p98_s", "constraints.0: 'tpot_p98_s' is no numeric column .*did you mean 'tpot_p99_s'"),
         (
-            "hardware.max_num_seqs: {low: 8,",
-            "hardware.max_num_seqs: {low: 4,",
+            "hardware.max_num_seqs: {low: 8, high: 64, step: 8}",
+            "hardware.max_num_seqs: {low: 4, high: 64, step: 4}",
             "x.yaml:13: tune.space.hardware.max_num_seqs: 4 is no value that hardware.max_num_seqs .*load.1: must",
         ),
         (
@@ -365,7 +371,7 @@ def test_a_metric_that_is_unknown_or_null_is_an_error() -> None:
     with pytest.raises(ConfigError, match=r"'trhoughput_tok_s_gpu' is no numeric column .*did you mean 'throughput"):
         measure(LINE, tune_of({"maximize": "trhoughput_tok_s_gpu", "load": 4.0}))
     null = LINE.with_columns(pl.lit(None, pl.Float64).alias("p"))
-    with pytest.raises(ConfigError, match="p does not exist in this experiment"):
+    with pytest.raises(NoValueError, match="p has no value in every seed"):
         measure(null, tune_of({"minimize": "p", "load": 4.0}))
 
 

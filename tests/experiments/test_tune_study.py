@@ -401,14 +401,85 @@ def test_parameters_that_do_not_go_together_are_failed_trials(tmp_path: Path, pr
     wrong = pl.col("arms.async.policy.k") > pl.col("drafts.gamma")
     assert 0 < len(whole.filter(wrong)) < 24
     assert whole.filter(wrong)["state"].unique().to_list() == ["fail"]
-    assert whole.filter(~wrong)["refused"].null_count() == len(whole.filter(~wrong))
+    assert whole.filter(~wrong)["failure"].null_count() == len(whole.filter(~wrong))
     assert "fail" not in whole.filter(~wrong)["state"].to_list()
     reason = whole.filter(wrong).row(0, named=True)
     block, k = reason["drafts.gamma"], reason["arms.async.policy.k"]
-    assert reason["refused"] == (
+    assert reason["failure"] == (
         f"arm async: `k` of policy `static` must be within the block of {block} drafts, got {k}"
     )
     assert front_of(whole, space.tune.objectives)
+
+
+def test_a_metric_without_a_value_is_a_failed_trial(tmp_path: Path) -> None:
+    """Nothing is verified with k 0, so there is no acceptance rate."""
+    (tmp_path / "x.yaml").write_text(TEXT)
+    settings = [
+        "arms.async.policy={kind: static, k: 2}",
+        "tune.space={arms.async.policy.k: {low: 0, high: 3}}",
+        "tune.objectives=[{maximize: accepted_per_verified}]",
+        "tune.constraints=[]",
+    ]
+    out = run_tuning(str(tmp_path / "x.yaml"), settings, tmp_path / "s", workers=1, trials=4, quiet=True)
+    trials = pl.read_parquet(out / "trials.parquet")
+    failed = trials.filter(pl.col("state") == "fail")
+    assert set(failed["arms.async.policy.k"]) == {0}
+    assert set(failed["failure"]) == {
+        "accepted_per_verified has no value in every seed (docs/metrics.md says when it is null)"
+    }
+    summary = json.loads((out / "summary.json").read_bytes())
+    assert summary["failures"] == failed["failure"].unique().to_list()
+    assert summary["best"] is not None
+
+
+def test_a_load_that_the_default_cannot_have_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(TEXT)
+    settings = [
+        "hardware.max_num_seqs=8",
+        "tune.space={hardware.max_num_seqs: [8, 16], sweep.load: [4, 16]}",
+        "tune.constraints=[]",
+    ]
+    out = run_tuning(str(tmp_path / "x.yaml"), settings, tmp_path / "s", workers=1, trials=4, quiet=True)
+    summary = json.loads((out / "summary.json").read_bytes())
+    assert summary["best"]["load"] == 16.0
+    assert summary["best"]["testing_at_same_load"] is None
+    assert summary["verdict"].endswith(
+        "The default cannot run at the load 16, so the load's share of this is not known."
+    )
+    (reason,) = summary["failures"]
+    assert "tune.space.sweep.load: sweep.load.0: must not exceed hardware.max_num_seqs 8 in a closed" in reason
+
+
+def test_the_best_scenario_leaves_out_arms_that_cannot_run_so(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(TEXT)
+    settings = [
+        "arms.full={policy: {kind: static, k: 7}}",
+        "tune.space={drafts.gamma: [2, 3]}",
+        "tune.constraints=[]",
+    ]
+    out = run_tuning(str(tmp_path / "x.yaml"), settings, tmp_path / "s", workers=1, trials=4, quiet=True)
+    text = (out / "best.yaml").read_text()
+    assert "# Without the arm full, which cannot run so: arm full: `k` of policy `static` must be within" in text
+    assert list(load_experiment(out / "best.yaml").arms) == ["async"]
+
+
+def test_a_lock_left_by_a_stopped_command_is_no_obstacle(tmp_path: Path) -> None:
+    space = space_of(tmp_path, trials=8)
+    whole, _ = studied(space, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        studied(space, tmp_path / "s", 2)
+    (tmp_path / "s" / "journal.log.lock").symlink_to("nowhere/journal.log")
+    table, _ = studied(space, tmp_path / "s")
+    assert table.equals(whole)
+
+
+def test_fewer_trials_than_there_are_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(TEXT)
+    out = run_tuning(str(tmp_path / "x.yaml"), output=tmp_path / "s", workers=1, trials=8, quiet=True)
+    before = outcome(out)
+    with pytest.raises(ConfigError, match=r"has 8 trials already; give --trials 8 or more"):
+        run_tuning(str(tmp_path / "x.yaml"), output=out, workers=1, trials=4, quiet=True, resume=True)
+    assert outcome(out) == before
 
 
 def test_an_unreachable_cluster_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
