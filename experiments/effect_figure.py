@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from itertools import cycle
 from typing import Any
 
@@ -33,7 +34,7 @@ def effect_figure(table: pl.DataFrame, effect: Effect, title: str = "") -> Figur
         say_empty(axes[0], "no pair of points to compare")
         return figure
     against = effect.against.arm if isinstance(effect.against, AgainstArm) else f"{effect.along} {effect.against}"
-    axes[0].set_ylabel(f"{effect.metric}\nchange against {against}, %")
+    axes[0].set_ylabel(_broken(f"{effect.metric}, change against {against}, %"))
     for each, part in zip(axes, parts, strict=True):
         _panel(each, part, effect)
     handles, labels = axes[0].get_legend_handles_labels()
@@ -42,6 +43,11 @@ def effect_figure(table: pl.DataFrame, effect: Effect, title: str = "") -> Figur
             handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9, title=effect.lines
         )
     return figure
+
+
+def _broken(label: str) -> str:
+    """Return a label over as many lines as it needs beside an axis."""
+    return "\n".join(textwrap.wrap(label, MOST_LETTERS + 6, break_long_words=True, break_on_hyphens=False))
 
 
 def _panel(axes: Axes, part: pl.DataFrame, effect: Effect) -> None:
@@ -59,7 +65,8 @@ def _panel(axes: Axes, part: pl.DataFrame, effect: Effect) -> None:
     axes.set_xticks(range(len(places)), places, **turned)
     axes.set_xlabel(effect.along)
     if effect.panels:
-        axes.set_title(f"{effect.panels} {part['panel'][0]}", fontsize=10)
+        whole = f"{effect.panels} {part['panel'][0]}"
+        axes.set_title(whole if len(whole) <= MOST_LETTERS else whole.replace(" ", "\n", 1), fontsize=9)
 
 
 def _floats(values: pl.Series) -> Any:

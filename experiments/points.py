@@ -215,12 +215,15 @@ def check_points(experiment: Experiment, arms: Iterable[str]) -> list[str]:
         for load in sorted(loads):
             try:
                 build_scenario(experiment, arm, load, experiment.seeds[0])
-            except PolicyError as error:
-                raise PolicyError(f"arm {arm}: {error}") from error
+            except (PolicyError, DraftError) as error:
+                named = str(error) if f"arm {arm}:" in str(error) else f"arm {arm}: {error}"
+                raise type(error)(named) from error
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", FlatProfileWarning)
         StepCost(profile_of(experiment), lookup=experiment.hardware.lookup, drafts=False)
-    return [str(warning.message) for warning in caught]
+    vain = experiment.sla.ttft_s is not None and experiment.prefill.kind == "none"
+    unused = ["sla.ttft_s does not apply: without a prefill stage there is no time to first token"] if vain else []
+    return [*(str(warning.message) for warning in caught), *unused]
 
 
 def _has_oracle(experiment: Experiment) -> bool:

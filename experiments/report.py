@@ -144,12 +144,17 @@ def _provenance(source: Source) -> Iterator[Html]:
     yield preformatted(source.config, f"experiment file of {source.name}")
 
 
+def _told(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "; ".join(f"{key} {_told(each)}" for key, each in value.items())
+    return ", ".join(map(str, value)) or "none" if isinstance(value, list) else _time(value)
+
+
 def _origin(manifest: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name in ("status", "config", "settings", "started", "ended", "wall_seconds", "workers", "seeds"):
+    for name in ("status", "config", "settings", "started", "ended", "wall_seconds", "workers", "cluster", "seeds"):
         if name in manifest:
             value = manifest[name]
-            text = ", ".join(map(str, value)) or "none" if isinstance(value, list) else _time(value)
-            yield name.replace("_", " "), text
+            yield name.replace("_", " "), _told(value)
     git = manifest.get("git")
     yield "commit", NONE if not git else git["commit"] + ("" if git["clean"] else ", with changes not committed")
     for name in ("specsched", "python", "numpy", "polars", "platform"):
@@ -158,4 +163,4 @@ def _origin(manifest: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield key, f"{file['name']} (sha256 {file['sha256']})"
     for name, value in manifest.get("identity", {}).get("code", {}).items():
         if name not in ("specsched", "python", "numpy", "polars"):
-            yield f"hash of the code: {name}", str(value)
+            yield (name if name == "optuna" else f"hash of the code: {name}"), str(value)

@@ -21,7 +21,7 @@ from .report_waste import PARTS, waste_figure, waste_table
 from .roles import Roles
 from .schema import Experiment
 from .store import number as load_text
-from .summary import cast_of, load_name
+from .summary import bounds_of, cast_of, load_name
 from .terminal import (
     REFERENCES,
     anchor_cell,
@@ -141,7 +141,6 @@ def frontier_values(part: Part) -> Html:
 
 def latency_part(part: Part) -> Html:
     """Return latencies, and goodput where the experiment has bounds, by arm and load."""
-    sla = part.experiment.sla
     wanted = {
         "tpot_p50_s": ("TPOT p50, ms", _milliseconds),
         "tpot_p99_s": ("TPOT p99, ms", _milliseconds),
@@ -150,7 +149,7 @@ def latency_part(part: Part) -> Html:
         "step_p99_s": ("step p99, ms", _milliseconds),
         "goodput_req_s": ("goodput, requests/s", number),
     }
-    bounds = [f"{name} at most {bound:g} s" for name, bound in (("TTFT", sla.ttft_s), ("TPOT", sla.tpot_s)) if bound]
+    bounds = [f"{name} at most {bound:g} s" for name, bound in bounds_of(part.experiment).items()]
     said = [f"Goodput: requests that meet {' and '.join(bounds)}." if bounds else "No bound is set, so no goodput."]
     if part.points["ttft_p99_s"].null_count() == len(part.points):
         said.append("No time to first token: the run has no prefill stage.")

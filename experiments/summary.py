@@ -49,7 +49,32 @@ INTERVALS = f"95 %, Student t over seeds (at least {LEAST_SEEDS})"
 
 def summarize(points: pl.DataFrame, experiment: Experiment) -> Summary:
     """Return the summary of a run's points, ready for JSON."""
-    return summarize_points(points, experiment.sla.anchors or (), load_name(experiment), cast_of(points, experiment))
+    cast = cast_of(points, experiment)
+    summary = summarize_points(points, experiment.sla.anchors or (), load_name(experiment), cast)
+    bounds = bounds_of(experiment)
+    return summary | ({"goodput": _goodput(points, cast, bounds)} if bounds else {})
+
+
+def bounds_of(experiment: Experiment) -> dict[str, float]:
+    """Return the bounds of goodput that apply, seconds: there is no TTFT without a prefill stage."""
+    sla = experiment.sla
+    ttft = sla.ttft_s if experiment.prefill.kind != "none" else None
+    bounds = {"TTFT": ttft, "TPOT": sla.tpot_s}
+    return {name: bound for name, bound in bounds.items() if bound is not None}
+
+
+def _goodput(points: pl.DataFrame, cast: Roles, bounds: Mapping[str, float]) -> Summary:
+    """Return goodput by arm and load, requests/s, means over seeds (None where a point is missing)."""
+    loads = points["load"].unique().sort().to_list()
+    means = {
+        (arm, load): math.fsum(part["goodput_req_s"]) / len(part)
+        for (arm, load), part in points.drop_nulls("goodput_req_s").group_by("arm", "load", maintain_order=True)
+    }
+    arms = [
+        {"arm": arm, "label": cast.label(arm), "by_load": [means.get((arm, load)) for load in loads]}
+        for arm in cast.arms
+    ]
+    return {"bounds": dict(bounds), "loads": loads, "arms": arms}
 
 
 def summarize_plan(points: pl.DataFrame, plan: Plan) -> Summary:

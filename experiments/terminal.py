@@ -15,6 +15,9 @@ from ..sim.student import LEAST_SEEDS
 Summary = dict[str, Any]
 Column = tuple[str, list[str]]
 
+_APART = 3
+"""Spaces between two columns."""
+
 REFERENCES = {"mtp": "the MTP-1 arm", "best_static": "the best static arm"}
 
 
@@ -26,6 +29,8 @@ def print_summary(summary: Summary, console: Console) -> None:
         console: where to; its width decides how many anchors share a table.
     """
     _print_anchors(summary, console)
+    if "goodput" in summary:
+        _print_goodput(summary["goodput"], summary["load"], console)
     for name, title in REFERENCES.items():
         _print_speedups(summary["speedup"][name], title, console)
     say(run_notes(summary), console)
@@ -46,10 +51,34 @@ def _print_anchors(summary: Summary, console: Console) -> None:
     ]
     if columns:
         console.print("Throughput, tok/s/GPU, at an interactivity of at least so many tok/s/user", style="bold")
-    for i, part in enumerate(_that_fit(columns, console.width - _width(arms))):
-        console.print(*([""] if i else []), table([arms, *part]), sep="\n")
+    if columns:
+        print_table([arms, *columns], console)
     say(anchor_notes(summary), console)
     console.print()
+
+
+def print_table(columns: Sequence[Column], console: Console, names: int = 1) -> None:
+    """Print columns as a table, or as several if the console is too narrow, each with the first ``names`` columns."""
+    fixed = list(columns[:names])
+    room = console.width - sum(map(_width, fixed))
+    for i, part in enumerate(list(_that_fit(columns[names:], room)) or [[]]):
+        console.print(*([""] if i else []), table([*fixed, *part]), sep="\n")
+
+
+def _print_goodput(goodput: Summary, load: str, console: Console) -> None:
+    bounds = " and ".join(f"{name} at most {bound:g} s" for name, bound in goodput["bounds"].items())
+    console.print(f"Goodput, requests/s with {bounds}, by {load}", style="bold", highlight=False)
+    arms = [("arm", [arm["label"] for arm in goodput["arms"]])]
+    loads = [
+        (number(at), [_goodput_cell(arm["by_load"][i]) for arm in goodput["arms"]])
+        for i, at in enumerate(goodput["loads"])
+    ]
+    print_table([*arms, *loads], console)
+    console.print()
+
+
+def _goodput_cell(value: float | None) -> str:
+    return "-" if value is None else number(value)
 
 
 def _that_fit(columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
@@ -65,7 +94,7 @@ def _that_fit(columns: Sequence[Column], width: int) -> Iterator[list[Column]]:
 
 
 def _width(column: Column) -> int:
-    return 2 + max(map(len, [column[0], *column[1]]))
+    return _APART + max(map(len, [column[0], *column[1]]))
 
 
 def table(columns: Sequence[Column]) -> Table:
@@ -114,8 +143,11 @@ def _print_speedups(speedup: Summary | None, title: str, console: Console) -> No
     if speedup is None:
         console.print(f"No speed-up over {title}: the run has no such arm.\n", highlight=False)
         return
+    if not speedup["arms"]:
+        console.print(f"No speed-up over {title}: the run has no other arm.\n", highlight=False)
+        return
     console.print(f"Speed-up per user at matched throughput, over {title}", style="bold", highlight=False)
-    console.print(table(speedup_columns(speedup["arms"])))
+    print_table(speedup_columns(speedup["arms"]), console)
     say(speedup_notes(speedup), console)
     console.print()
 

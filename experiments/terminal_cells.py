@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from .terminal import anchor_cell, number, say, table
+from .terminal import anchor_cell, number, print_table, say
 
 Summary = dict[str, Any]
 Column = tuple[str, list[str]]
@@ -43,7 +43,7 @@ def _count(number: int, what: str) -> str:
 
 def _print_effect(effect: Summary, console: Console) -> None:
     console.print(effect_title(effect), style="bold", highlight=False)
-    _print_rows(effect_columns(effect), console)
+    _print_rows(effect_columns(effect), console, sum(effect[name] is not None for name in ("panels", "lines", "along")))
     say(effect_notes(effect), console)
     console.print()
 
@@ -51,7 +51,7 @@ def _print_effect(effect: Summary, console: Console) -> None:
 def effect_title(effect: Summary) -> str:
     """Return what an effect compares."""
     against = effect["against"]
-    other = f"arm {against['arm']}" if isinstance(against, dict) else f"{effect['along']} {against}"
+    other = f"arm {against['arm']}" if isinstance(against, dict) else f"{effect['along']} {_shown(against)}"
     return f"Change of {effect['metric']} along {effect['along']}, against {other}"
 
 
@@ -71,7 +71,7 @@ def effect_columns(effect: Summary) -> list[Column]:
 def effect_notes(effect: Summary) -> Iterator[str]:
     """Yield which points take part, what an effect is averaged over, and what was left out."""
     for name, values in effect["where"].items():
-        yield f"Only where {name} is {' or '.join(str(value) for value in values)}."
+        yield f"Only where {name} is {' or '.join(map(_shown, values))}."
     if effect["averaged_over"]:
         yield f"Geometric mean over {', '.join(effect['averaged_over'])}, paired by seed."
     lost = sum(row["left_out"] for row in effect["rows"])
@@ -81,7 +81,8 @@ def effect_notes(effect: Summary) -> Iterator[str]:
 
 def _print_arms(summary: Summary, console: Console) -> None:
     console.print(ARMS_TITLE, style="bold")
-    _print_rows(arm_columns(summary, " ±" if console.encoding.startswith("utf") else " +-"), console)
+    columns = arm_columns(summary, " ±" if console.encoding.startswith("utf") else " +-")
+    _print_rows(columns, console, len(summary["axes"]) + 1)
 
 
 def arm_columns(summary: Summary, plus_minus: str) -> list[Column]:
@@ -102,11 +103,11 @@ def arm_columns(summary: Summary, plus_minus: str) -> list[Column]:
     return columns
 
 
-def _print_rows(columns: list[Column], console: Console) -> None:
+def _print_rows(columns: list[Column], console: Console, names: int) -> None:
     total = len(columns[0][1])
     part = [(name, cells[:MOST_ROWS]) for name, cells in columns]
     numbered, legend = _numbered(part)
-    console.print(table(numbered))
+    print_table(numbered, console, names)
     say(legend, console)
     if total > MOST_ROWS:
         say([f".. and {total - MOST_ROWS} more rows in summary.json."], console)
@@ -124,6 +125,10 @@ def _numbered(columns: list[Column]) -> tuple[list[Column], list[str]]:
         else:
             numbered.append((name, cells))
     return numbered, legend
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _change(ratio: float | None) -> str:

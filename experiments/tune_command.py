@@ -85,7 +85,7 @@ def run_tuning(
     facts: dict[str, Any] = {"config": config, "settings": list(settings), "started": now()}
     with ExitStack() as stack:
         site = stack.enter_context(cluster(scheduler)) if scheduler else processes(workers or processors())
-        facts["workers"] = site.workers
+        facts |= {"workers": site.workers, **({"cluster": scheduler} if scheduler else {})}
         folder.mkdir(parents=True, exist_ok=True)
         study = tune_study.open_study(folder, space, digest(whole))
         _write_run(folder, space, whole, status="running", **facts)

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from .canvas import canvas, save
 from .styles import COLOURS
@@ -50,6 +51,7 @@ def _history(trials: pl.DataFrame, tune: Tune, chosen: list[int]) -> Figure:
     for each, objective in zip(axes, tune.objectives, strict=True):
         _points(each, trials, "trial", objective.name, chosen)
         each.set_xlabel("trial")
+        each.xaxis.set_major_locator(MaxNLocator(integer=True))
         each.set_ylabel(_label(objective))
         best = _best_so_far(trials, objective)
         if len(tune.objectives) == 1 and len(best):
@@ -116,7 +118,8 @@ def _points(axes: Axes, trials: pl.DataFrame, x: str, y: str, chosen: list[int],
     star = np.isin(complete["trial"].to_numpy(), chosen)
     at, value = (complete[name].cast(pl.Float64).to_numpy() for name in (x, y))
     axes.scatter(at[fine & ~star], value[fine & ~star], s=22, color=BLUE, label="keeps the constraints")
-    axes.scatter(at[star], value[star], marker="*", s=130, color=RED, zorder=3, label="chosen")
+    label = "chosen" if len(chosen) == 1 else "no other beats it"
+    axes.scatter(at[star], value[star], marker="*", s=130, color=RED, zorder=3, label=label)
     if edge and not fine.all():
         bottom = np.full(int((~fine).sum()), 0.02)
         at_bottom = axes.get_xaxis_transform()

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from .terminal import say, table
+from .terminal import print_table, say
 from .tune_verdict import why_open
 
 Summary = dict[str, Any]
@@ -31,7 +31,7 @@ def print_study(summary: Summary, console: Console) -> None:
         for title, objectives in compared(summary):
             _print(title, objective_columns(objectives), console)
         if best["testing"]["constraints"]:
-            console.print(table(constraint_columns(best["testing"]["constraints"])))
+            print_table(constraint_columns(best["testing"]["constraints"]), console)
     if len(summary["front"]) > 1:
         shown = [(name, cells[:MOST_SHOWN]) for name, cells in front_columns(summary)]
         _print(front_title(summary), shown, console)
@@ -43,7 +43,7 @@ def print_study(summary: Summary, console: Console) -> None:
 
 def _print(title: str, columns: list[Column], console: Console) -> None:
     console.print(title, style="bold", highlight=False)
-    console.print(table(columns))
+    print_table(columns, console)
 
 
 def parameter_columns(summary: Summary) -> list[Column]:
@@ -83,6 +83,7 @@ def objective_columns(objectives: list[Summary]) -> list[Column]:
     """Return objectives on the testing seeds as columns of a table."""
     return [
         ("objective", [each["objective"] for each in objectives]),
+        ("wanted", ["more" if each["direction"] == "maximize" else "less" for each in objectives]),
         ("tuned", [_number(each["tuned"]) for each in objectives]),
         ("default", [_number(each["default"]) for each in objectives]),
         ("change", [_change(each["ratio"]) for each in objectives]),

@@ -169,7 +169,8 @@ def _figures(objectives: Sequence[dict[str, Any]]) -> str:
     shown = []
     for each in objectives:
         change, low, high = (f"{100 * (each[key] - 1):+.2f} %" for key in ("ratio", "low", "high"))
-        shown.append(f"{each['objective']} {change} ({low} .. {high})")
+        word = f", {each['verdict']}" if len(objectives) > 1 else ""
+        shown.append(f"{each['objective']} {change} ({low} .. {high}{word})")
     return ", ".join(shown)
 
 

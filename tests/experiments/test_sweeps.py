@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import math
 import multiprocessing
@@ -21,6 +22,7 @@ import polars as pl
 import psutil
 import pytest
 from distributed import KilledWorker, LocalCluster
+from rich.console import Console
 
 from specsched.experiments import effects, executors
 from specsched.experiments.cells import load_plan
@@ -33,6 +35,7 @@ from specsched.experiments.resolve import load_experiment, repeated
 from specsched.experiments.run_command import run_experiment
 from specsched.experiments.runner import CHANGED, OTHER_INPUTS, missing, run_points, sweep_points
 from specsched.experiments.schema import Experiment
+from specsched.experiments.terminal import print_table
 from specsched.experiments.tune_command import run_tuning
 from specsched.experiments.yaml_loader import dump
 
@@ -219,6 +222,46 @@ def test_an_axis_is_set_from_the_command_line(tmp_path: Path) -> None:
         plan_of(tmp_path, TEXT, "sweep.axes.workload.cohrt=[60]")
 
 
+def test_a_setting_that_an_axis_replaces_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--set: arms.async.policy.lag: has no effect, since the axis arms.async"):
+        plan_of(tmp_path, TEXT, "arms.async.policy.lag=3")
+    with pytest.raises(ConfigError, match=r"--set: hardware.noise_cv: .*; set sweep.axes.noise instead"):
+        plan_of(tmp_path, TEXT, "hardware.noise_cv=0.3")
+    plan = plan_of(tmp_path, TEXT, "workload.cohort=60", "arms.async.policy={kind: async_topk, lag: 1, min_len: 1}")
+    assert [cell.experiment.workload.cohort for cell in plan.cells] == [60, 50, 60, 50]  # of two cases, one sets it
+    assert [cell.experiment.arms["async"].policy["lag"] for cell in plan.cells] == [1, 1, 2, 2]
+    assert plan.cells[0].experiment.arms["async"].policy["min_len"] == 1
+
+
+def test_goodput_is_printed_where_a_bound_applies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.yaml").write_text(TEXT[: TEXT.index("  axes:")] + "output: {figures: []}\nseeds: [0, 1]\n")
+    for name, bound in (("tpot", "sla={tpot_s: 0.004}"), ("ttft", "sla={ttft_s: 0.004}")):
+        run_experiment(str(tmp_path / "x.yaml"), [bound], tmp_path / name, workers=1, quiet=True)
+    tpot, ttft = (pl.read_parquet(tmp_path / name / "points.parquet") for name in ("tpot", "ttft"))
+    assert ttft["goodput_req_s"].null_count() == len(ttft)
+    printed = capsys.readouterr()
+    assert printed.out.count("Goodput") == 1
+    assert "Goodput, requests/s with TPOT at most 0.004 s, by concurrency" in printed.out
+    assert (
+        printed.err == "warning: sla.ttft_s does not apply: without a prefill stage there is no time to first token\n"
+    )
+    goodput = json.loads((tmp_path / "tpot" / "summary.json").read_bytes())["goodput"]
+    assert (goodput["bounds"], goodput["loads"]) == ({"TPOT": 0.004}, [1.0, 4.0])
+    arm = next(each for each in goodput["arms"] if each["arm"] == "async")
+    for load, value in zip(goodput["loads"], arm["by_load"], strict=True):
+        assert value == pytest.approx(tpot.filter(arm="async", load=load)["goodput_req_s"].to_numpy().mean())
+
+
+def test_tables_keep_names_whole_and_continue_below(tmp_path: Path) -> None:
+    columns = [("arm", ["a-long-name-of-an-arm"]), *((f"column {i}", ["1,234 ±5.6"]) for i in range(9))]
+    text = io.StringIO()
+    print_table(columns, Console(file=text, width=60))
+    lines = text.getvalue().splitlines()
+    assert all(len(line) <= 60 for line in lines)
+    assert sum("a-long-name-of-an-arm" in line for line in lines) == 5  # two of nine columns fit at a time
+    assert sum(line.count("1,234 ±5.6") for line in lines) == 9
+
+
 def test_too_many_combinations_are_refused(tmp_path: Path) -> None:
     values = list(range(1, 102))
     text = TEXT.replace("[1, 2]\n", f"{values}\n").replace(
@@ -309,6 +352,18 @@ def test_an_effect_needs_no_axes_and_shows_loads_as_they_are_written(
     assert (out / "effect-1.svg").is_file()
     page = write_report([out], tmp_path / "report.html").read_text()
     assert "Change of mean_rows along load, against load 1" in page
+
+
+def test_a_report_names_the_machines_that_ran(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(TEXT)
+    axes = "sweep.axes={hardware.profile: [llama31-8b-h100, llama31-70b-h100-tp4]}"
+    effects = "output.effects=[{metric: mean_rows, along: load, against: 1, panels: hardware.profile}]"
+    settings = [axes, effects, "seeds=[0]"]
+    out = run_experiment(str(tmp_path / "x.yaml"), settings, tmp_path / "out", workers=1, quiet=True)
+    page = write_report([out], tmp_path / "report.html").read_text()
+    overview = page[page.index("Runs on this page") :][:3000]
+    assert "llama31-8b-h100; llama31-70b-h100-tp4" in overview
+    assert "vllm-dsv4flash-b300-tp4" not in overview
 
 
 def test_only_what_varies_is_averaged_over(tmp_path: Path) -> None:

@@ -477,8 +477,8 @@ def test_several_objectives_may_be_a_trade(tmp_path: Path) -> None:
     assert not found["beats"]
     assert sentence(found, 5) == (
         "Verdict: tuned is better than the default in one objective and worse in another on held-out seeds: "
-        "throughput_tok_s_gpu +100.00 % (+100.00 % .. +100.00 %), interactivity_tok_s_user -50.00 % "
-        "(-50.00 % .. -50.00 %); 5 seeds."
+        "throughput_tok_s_gpu +100.00 % (+100.00 % .. +100.00 %, better), interactivity_tok_s_user -50.00 % "
+        "(-50.00 % .. -50.00 %, worse); 5 seeds."
     )
 
 
