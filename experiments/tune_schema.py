@@ -224,16 +224,26 @@ class Tune(Section):
     def _can_be_met(self) -> Tune:
         for index, constraint in enumerate(self.constraints):
             self._within_range(index, constraint)
-            if constraint.at_most is None:
-                continue
-            most = constraint.planned(constraint.at_most)
-            for other, least in self._lower_bounds(constraint):
-                if least > most:
+        found = self.contradiction()
+        if found is not None:
+            raise misfit(*found)
+        return self
+
+    def contradiction(self, single: bool = False) -> tuple[str, str] | None:
+        """Return the key of a constraint that contradicts another or an anchor, and what is wrong; None if none does.
+
+        Args:
+            single: whether a candidate has a single load, at which everything is read.
+        """
+        for index, constraint in enumerate(self.constraints):
+            most = None if constraint.at_most is None else constraint.planned(constraint.at_most)
+            for other, least in self._lower_bounds(constraint, single) if most is not None else ():
+                if most is not None and least > most:
                     rule = f"{constraint.metric} at most {most:g} contradicts {other}, which asks for"
                     margins = [*(each.margin for each in self.constraints), *(each.margin for each in self.objectives)]
-                    told = " (bounds with their margins)" if any(margins) else ""
-                    raise misfit(f"constraints.{index}", f"{rule} at least {least:g}{told}; no candidate can keep both")
-        return self
+                    told = " (bounds with their margins)" if any(margins) or MARGIN in self.space else ""
+                    return f"constraints.{index}", f"{rule} at least {least:g}{told}; no candidate can keep both"
+        return None
 
     @staticmethod
     def _within_range(index: int, constraint: Constraint) -> None:
@@ -249,14 +259,22 @@ class Tune(Section):
         margin = f" ({constraint.name} with its margin of {constraint.margin:g})" if constraint.margin else ""
         raise misfit(f"constraints.{index}", f"{constraint.metric} {wrong}{margin}; no candidate can keep it")
 
-    def _lower_bounds(self, against: Constraint) -> Iterator[tuple[str, float]]:
+    def _lower_bounds(self, against: Constraint, single: bool) -> Iterator[tuple[str, float]]:
         """Yield what must be at least how much, on the tuning seeds, of the metric that ``against`` bounds above."""
         for index, other in enumerate(self.constraints):
-            same = other.metric == against.metric and other.load == against.load
+            same = other.metric == against.metric and (single or other.load == against.load)
             if same and other.at_least is not None:
                 yield f"constraints.{index}", other.planned(other.at_least)
         # What has no load of its own is read where the first anchor is met, at another load than the other anchors.
         anchored = [(index, each) for index, each in enumerate(self.objectives) if each.anchor is not None]
-        for index, objective in anchored[:1]:
-            if objective.anchor is not None and against.metric == INTERACTIVITY and against.load is None:
-                yield f"objectives.{index}.anchor", objective.anchor * (1.0 + objective.margin)
+        for index, objective in anchored if single else anchored[:1]:
+            at_anchor = against.metric == INTERACTIVITY and (single or against.load is None)
+            if objective.anchor is not None and at_anchor:
+                headroom = (1.0 + objective.margin) * (1.0 + self._least_margin())
+                yield f"objectives.{index}.anchor", objective.anchor * headroom
+
+    def _least_margin(self) -> float:
+        """Return the smallest margin that is searched; 0 if none is."""
+        dimension = self.space.get(MARGIN, [0.0])
+        values = [dimension.low] if isinstance(dimension, Range) else dimension
+        return min((float(each) for each in values if isinstance(each, int | float)), default=0.0)

@@ -243,6 +243,9 @@ def _check_study(base: Experiment, document: Document) -> None:
         raise document.error(("tune", "arm"), f"no arm is called {tune.arm!r}; {suggestion(tune.arm, base.arms)}")
     _check_loads(base, tune, document)
     _check_metrics(base, tune, document)
+    found = tune.contradiction(single=LOAD in tune.space or len(base.sweep.load) == 1)
+    if found is not None:
+        raise document.error(("tune", *_parts(found[0])), found[1])
     if MARGIN in tune.space:
         _check_margin(base, tune, document)
 
@@ -267,6 +270,10 @@ def _check_metrics(base: Experiment, tune: Tune, document: Document) -> None:
         wrong = None if reading.metric == AT_ANCHOR else no_metric(reading.metric, base)
         if wrong is not None:
             raise document.error(where, wrong)
+
+
+def _parts(dotted: str) -> KeyPath:
+    return tuple(int(part) if part.isdigit() else part for part in dotted.split("."))
 
 
 def _readings(tune: Tune) -> Iterator[tuple[KeyPath, Objective | Constraint]]:

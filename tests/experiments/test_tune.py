@@ -249,6 +249,30 @@ def test_what_tuning_does_not_use_is_not_taken_in_silence(tmp_path: Path) -> Non
             space_of(tmp_path, settings=(setting,))
 
 
+def test_with_a_single_load_everything_is_read_there(tmp_path: Path) -> None:
+    """Two anchors at two loads may lie on either side of a bound; at one load they may not."""
+    two = ("anchor: 100}]", "anchor: 100}, {maximize: throughput_at_anchor, anchor: 250}]")
+    bound = ("{metric: tpot_p99_s, at_most: 0.02}", "{metric: interactivity_tok_s_user, at_most: 200}")
+    one = ("load: [4, 8]", "load: [4]")
+    space_of(tmp_path, two, bound)
+    with pytest.raises(ConfigError, match=r"x.yaml:\d+: tune.constraints.0: .* contradicts objectives.1.anchor"):
+        space_of(tmp_path, two, bound, one)
+    named = (bound[0], "{metric: tpot_p99_s, at_most: 0.02, load: 4}, {metric: tpot_p99_s, at_least: 0.03}")
+    space_of(tmp_path, named)
+    with pytest.raises(ConfigError, match=r"tune.constraints.0: .* contradicts constraints.1"):
+        space_of(tmp_path, named, one)
+
+
+def test_a_searched_margin_counts_with_its_least_value(tmp_path: Path) -> None:
+    margin = ("hardware.max_num_seqs: {low: 8, high: 64, step: 8}", "tune.margin: {low: 0.3, high: 0.5}")
+    bound = ("{metric: tpot_p99_s, at_most: 0.02}", "{metric: interactivity_tok_s_user, at_most: 110}")
+    with pytest.raises(
+        ConfigError, match=r"at most 110 contradicts objectives.0.anchor, .* at least 130 \(bounds with"
+    ):
+        space_of(tmp_path, margin, bound)
+    space_of(tmp_path, (margin[0], margin[1].replace("0.3", "0.05")), bound)
+
+
 def test_set_reaches_the_section(tmp_path: Path) -> None:
     settings = (
         "tune.trials=20",
