@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from specsched.experiments import report_html
 from specsched.experiments.cells import load_plan
 from specsched.experiments.cli_report import report as command
+from specsched.experiments.columns import METRICS, SHARES
 from specsched.experiments.errors import ConfigError
 from specsched.experiments.points import run_point
 from specsched.experiments.report import write_report
@@ -184,6 +185,16 @@ def test_provenance_and_configuration_are_complete(report_runs: Any, shown: Any)
     assert manifest["files"]["hardware.profile"]["sha256"] in rows["hardware.profile"]
     assert rows["hash of the code: source"] == manifest["identity"]["code"]["source"]
     assert found.text["pre"] == [(report_runs.plain / "config.yaml").read_text(encoding="utf-8")]
+
+
+def test_no_metric_is_negative_and_shares_are_at_most_1(report_runs: Any) -> None:
+    """What `tune` refuses as a bound that no candidate can keep."""
+    points = pl.read_parquet(report_runs.plain / "points.parquet")
+    for name in METRICS:
+        values = points[name].cast(pl.Float64).drop_nulls().to_numpy()
+        assert (values >= 0).all(), name
+        assert name not in SHARES or (values <= 1).all(), name
+    assert points["regret"].max() > 0.05
 
 
 def test_waste_is_what_the_counts_say() -> None:
