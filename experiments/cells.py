@@ -15,7 +15,7 @@ from .columns import METRICS, OTHERS
 from .effects import check_effects
 from .errors import ConfigError, known_errors
 from .identity import digest, identity
-from .overrides import check_path, overlap, replace
+from .overrides import check_path, has, overlap, replace
 from .points import check_points
 from .resolve import experiment_of, is_file_key, read_document, replace_by_file
 from .schema import Experiment, expanded_arms
@@ -97,14 +97,20 @@ def _check_no_vain_setting(document: Document, axes: Mapping[str, Sequence[Case]
     """Refuse a setting of the command line that every combination replaces."""
     for path in (path for path, origin in document.origins.items() if origin == "--set"):
         for axis, cases in axes.items():
-            replaced = [any(path[: len(key)] == key for key in _keys(settings)) for _, settings in cases]
-            if all(replaced):
-                rule = f"has no effect, since the axis {axis} sets it in every combination"
+            vain = [next(_replaced(path, document, settings), None) for _, settings in cases]
+            if vain[0] is not None and None not in vain:
+                what = "has no effect" if vain[0] == path else f"sets {'.'.join(map(str, vain[0]))} without effect"
+                rule = f"{what}, since the axis {axis} sets it in every combination"
                 raise document.error(path, f"{rule}; set sweep.axes.{axis} instead")
 
 
-def _keys(settings: Settings) -> list[KeyPath]:
-    return [tuple(dotted.split(".")) for dotted in settings]
+def _replaced(path: KeyPath, document: Document, settings: Settings) -> Iterator[KeyPath]:
+    """Yield what a setting of the command line says that settings of an axis replace."""
+    for key in (tuple(dotted.split(".")) for dotted in settings):
+        if path[: len(key)] == key:
+            yield path
+        elif key[: len(path)] == path and has(document.data, key):
+            yield key
 
 
 def _values(cells: Sequence[Cell]) -> dict[str, list[Any]]:
@@ -157,17 +163,27 @@ def _experiment(document: Document, chosen: Mapping[str, Case], folder: Path) ->
 
 
 def _misplaced(reason: str, document: Document, chosen: Mapping[str, Case], folder: Path) -> ConfigError:
-    """Return the error of a combination, at the place of the axis that makes it impossible if one alone does."""
+    """Return the error of a combination, at the place of the axis without which it could run, if there is one."""
     for axis, case in chosen.items():
         origin = _origin(document, axis)
-        try:
-            alone = _experiment(document, {axis: case}, folder)
-            check_points(alone, expanded_arms(alone))
-        except known_errors() as error:
-            placed = str(error).startswith(origin)
-            return ConfigError(str(error) if placed else f"{origin}: {case[0]} does not fit the file: {error}")
+        alone = _refusal(document, {axis: case}, folder)
+        others = _refusal(document, {name: other for name, other in chosen.items() if name != axis}, folder)
+        if alone is not None and alone.startswith(origin):
+            return ConfigError(alone)
+        if alone is not None and others is None:
+            return ConfigError(f"{origin}: {case[0]} does not fit the file: {alone}")
     name = ", ".join(f"{axis} {shown}" for axis, (shown, _) in chosen.items())
     return document.error(AXES, f"{name} do not go together: {reason}")
+
+
+def _refusal(document: Document, chosen: Mapping[str, Case], folder: Path) -> str | None:
+    """Return why cases of axes make no experiment that can run; None if they do."""
+    try:
+        experiment = _experiment(document, chosen, folder)
+        check_points(experiment, expanded_arms(experiment))
+    except known_errors() as error:
+        return str(error)
+    return None
 
 
 def _origin(document: Document, axis: str) -> str:

@@ -74,7 +74,8 @@ def cluster(address: str) -> Iterator[Site]:
         raise ConfigError("--cluster needs Dask distributed; install specsched[cluster]")
     from distributed import Client
 
-    if not re.fullmatch(r"(tcp|tls|ws|wss|ucx)://\S+:\d{1,5}/?", address):
+    found = re.fullmatch(r"tcp://[^\s/]+:(\d{1,5})", address)
+    if found is None or not 0 < int(found[1]) < 65536:
         raise ConfigError(f"--cluster {address}: must be the address of a Dask scheduler, such as tcp://HOST:8786")
     try:
         client: Any = Client(address, timeout=CONNECT_S, set_as_default=False)  # type: ignore[no-untyped-call]

@@ -55,6 +55,15 @@ def check_path(path: KeyPath, value: Any, data: Mapping[str, Any], origin: str) 
         _check(path, data, origin)
 
 
+def has(data: Any, path: KeyPath) -> bool:
+    """Return whether a mapping of mappings has a key path."""
+    for part in path:
+        if not isinstance(data, Mapping) or part not in data:
+            return False
+        data = data[part]
+    return True
+
+
 def overlap(paths: Mapping[str, KeyPath]) -> tuple[str, str] | None:
     """Return the names of two key paths of which the first leads to the second or is the same; None if none does."""
     for name, path in paths.items():

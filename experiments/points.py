@@ -5,6 +5,7 @@ The only module of this room that builds simulations; everything else treats a p
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -169,15 +170,23 @@ def _from_file(workload: Workload, load: float, seed: int) -> pl.DataFrame:
 
 
 def _trace(workload: Workload) -> pl.DataFrame:
-    trace = read_trace_once(str(workload.path))
+    trace = read_trace_once(Path(str(workload.path)))
     cut = workload.window
     return trace if cut is None else window(trace, cut.start_s, cut.end_s, cut.limit)
 
 
+def read_trace_once(path: Path) -> pl.DataFrame:
+    """Read a trace file, once in each process as long as its content is the same: all points of a sweep replay it.
+
+    A worker of a cluster outlives the command, and the file may change in between.
+    """
+    content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+    return _read_trace(path, content)
+
+
 @lru_cache(maxsize=2)
-def read_trace_once(path: str) -> pl.DataFrame:
-    """Read a trace file, once in each process: every point of a sweep replays the same one."""
-    return read_trace(Path(path))
+def _read_trace(path: Path, content: str) -> pl.DataFrame:
+    return read_trace(path)
 
 
 def profile_of(experiment: Experiment) -> Profile:

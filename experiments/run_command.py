@@ -62,7 +62,7 @@ def run_experiment(
     _check(plan, identities)
     facts: dict[str, Any] = {"config": config, "settings": list(settings), "started": now()}
     with ExitStack() as stack:
-        site = stack.enter_context(cluster(scheduler)) if scheduler else processes(workers or processors())
+        site = stack.enter_context(cluster(scheduler)) if scheduler is not None else processes(workers or processors())
         facts |= {"workers": site.workers, **({"cluster": scheduler} if scheduler else {})}
         write_run(folder, plan, whole, status="running", **facts)
         sweep = _compute(plan, identities, whole, folder, facts, quiet, site)

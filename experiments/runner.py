@@ -17,6 +17,7 @@ from typing import Any
 
 import polars as pl
 
+from ..sim.requests import SimulationError
 from . import store
 from .errors import PointError, known_errors
 from .executors import Site
@@ -51,12 +52,18 @@ class Task:
         point: what is computed.
         run_point: computes it.
         elsewhere: whether it is computed with files that may differ from those here, so that its key is checked.
+        lenient: whether the others go on if it cannot be simulated.
     """
 
     experiment: Experiment
     point: Point
     run_point: RunPoint
     elsewhere: bool = False
+    lenient: bool = False
+
+    def goes_on(self, failure: Failure) -> bool:
+        """Return whether the other points go on after this one has failed so."""
+        return failure.killed or (self.lenient and failure.simulation)
 
 
 @dataclass(frozen=True)
@@ -68,12 +75,14 @@ class Failure:
         message: what went wrong.
         trace: text of the traceback; None if the message says all there is to say.
         killed: whether its worker was killed, so that the other points go on.
+        simulation: whether the simulation itself could not be made, which other points need not share.
     """
 
     point: str
     message: str
     trace: str | None = None
     killed: bool = False
+    simulation: bool = False
 
     def error(self) -> PointError:
         """Return the error to raise."""
@@ -117,6 +126,7 @@ def run_points(
     site: Site,
     advance: Advance = lambda: None,
     run: RunPoint = run_point,
+    lenient: bool = False,
 ) -> Sweep:
     """Compute the points that ``folder`` lacks and return the table of all.
 
@@ -130,6 +140,7 @@ def run_points(
         site: where they are computed; 1 worker is this process.
         advance: called once for each point computed.
         run: computes a point.
+        lenient: whether a point that cannot be simulated is left out like one that kills its worker.
 
     Raises:
         PointError: if a point fails by an exception; points under way are finished and kept, no others are begun.
@@ -137,7 +148,7 @@ def run_points(
     """
     records = experiments[0].output.records
     todo = missing(points, folder, records)
-    tasks = [Task(experiments[point.cell], point, run, site.elsewhere) for point in todo]
+    tasks = [Task(experiments[point.cell], point, run, site.elsewhere, lenient) for point in todo]
     tasks = longest_first(tasks)
     outcomes = _run_here(tasks) if site.workers == 1 and not site.elsewhere else _run_on(site, tasks)
     failures = []
@@ -146,7 +157,7 @@ def run_points(
             if isinstance(outcome, PointResult):
                 store.save(folder, task.point, outcome)
                 advance()
-            elif outcome.killed:
+            elif task.goes_on(outcome):
                 failures.append(outcome)
             else:
                 raise outcome.error()
@@ -179,7 +190,7 @@ def _work(task: Task) -> Outcome:
             return Failure(point.name, other)
         return task.run_point(task.experiment, point.arm, point.load, point.seed)
     except known_errors() as error:
-        return Failure(point.name, str(error))
+        return Failure(point.name, str(error), simulation=isinstance(error, SimulationError))
     except Exception as error:  # noqa: BLE001  (the parent raises it)
         return Failure(point.name, f"{type(error).__name__}: {error}", traceback.format_exc())
 
@@ -233,7 +244,7 @@ def _until_broken(
             except BrokenProcessPool:
                 return list(under_way.values())
             task = under_way.pop(future)
-            if isinstance(outcome, PointResult):
+            if isinstance(outcome, PointResult) or task.goes_on(outcome):
                 yield task, outcome
             elif failed is None:
                 failed = task, outcome

@@ -84,7 +84,7 @@ def run_tuning(
     _check(space)
     facts: dict[str, Any] = {"config": config, "settings": list(settings), "started": now()}
     with ExitStack() as stack:
-        site = stack.enter_context(cluster(scheduler)) if scheduler else processes(workers or processors())
+        site = stack.enter_context(cluster(scheduler)) if scheduler is not None else processes(workers or processors())
         facts |= {"workers": site.workers, **({"cluster": scheduler} if scheduler else {})}
         folder.mkdir(parents=True, exist_ok=True)
         study = tune_study.open_study(folder, space, digest(whole))
@@ -153,10 +153,10 @@ def measuring(evaluator: Evaluator, tune: Tune) -> tune_study.Evaluate:
     return evaluate
 
 
-def measured(table: pl.DataFrame | None, tune: Tune, margin: float, planning: bool = True) -> Measured | str:
+def measured(table: pl.DataFrame | str, tune: Tune, margin: float, planning: bool = True) -> Measured | str:
     """Return the measures of a candidate's points, as `measure` does, or why there are none."""
-    if table is None:
-        return "a point of it killed its worker"
+    if isinstance(table, str):
+        return table
     try:
         return measure(table, tune, margin, planning)
     except NoValueError as error:
@@ -276,11 +276,13 @@ def nearest_misses(trials: pl.DataFrame) -> dict[str, float]:
 
 
 def _alone(best: Summary, space: Space) -> str:
-    """Return that a comparison at equal load is missing because the default cannot have the load."""
+    """Return why a comparison at equal load is missing, if it is."""
     searched = LOAD in space.tune.space and best["load"] is not None and [best["load"]] != space.base.sweep.load
     if not searched or best["testing_at_same_load"] is not None:
         return ""
-    return f" The default cannot run at the load {best['load']:g}, so the load's share of this is not known."
+    cannot = space.refusal({LOAD: best["parameters"][LOAD]}) is not None
+    why = "cannot run" if cannot else "has no value"
+    return f" The default {why} at the load {best['load']:g}, so the load's share of this is not known."
 
 
 def _chosen(candidate: Candidate, found: Found, tune: Tune) -> Summary:
@@ -309,7 +311,9 @@ def _write_scenario(file: Path, candidate: Candidate, space: Space) -> None:
         if reason is not None:
             lines.append(f"# Without the arm {name}, which cannot run so: {reason}")
             del arms[name]
-    config = experiment.model_copy(update={"seeds": space.tune.seeds.testing, "arms": arms}).model_dump()
+    output = experiment.output.model_copy(update={"effects": []})  # they may name loads or arms that are not in it
+    changed = {"seeds": space.tune.seeds.testing, "arms": arms, "output": output}
+    config = experiment.model_copy(update=changed).model_dump()
     store.write_whole(file, ("\n".join(lines) + "\n" + dump(config)).encode())
 
 

@@ -15,6 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from .canvas import canvas, save
 from .styles import COLOURS
 from .tune_schema import Objective, Range, Tune
+from .tune_space import column_value, label_of
 
 BLUE, RED, GREY = COLOURS[0], COLOURS[1], "#9a9a9a"
 _WIDE = 4
@@ -84,9 +85,10 @@ def _slices(trials: pl.DataFrame, tune: Tune, keys: list[str], chosen: list[int]
         dimension = tune.space[key]
         shown = trials
         if not isinstance(dimension, Range):
-            names = [choice if isinstance(choice, str) else json.dumps(choice) for choice in dimension]
-            texts = [value if isinstance(value, str) else json.dumps(value) for value in trials[key].to_list()]
-            shown = trials.with_columns(pl.Series(key, [names.index(text) for text in texts]))
+            labels = [label_of(choice) for choice in dimension]
+            held = [column_value(label, labels) for label in labels]
+            shown = trials.with_columns(pl.Series(key, [held.index(value) for value in trials[key].to_list()]))
+            names = [label if isinstance(label, str) else json.dumps(label) for label in labels]
             each.set_xticks(range(len(names)), names, fontsize=8)
             each.set_xlim(-0.5, len(names) - 0.5)
         elif dimension.log:

@@ -15,7 +15,7 @@ import polars as pl
 from .executors import Site
 from .identity import identity, point_key
 from .points import run_point
-from .runner import Advance, RunPoint, run_points
+from .runner import Advance, RunPoint, Sweep, run_points
 from .store import Point
 from .tune_space import Candidate
 
@@ -38,8 +38,8 @@ class Evaluator:
 
     def tables(
         self, candidates: Sequence[Candidate], seeds: Sequence[int], advance: Advance = lambda: None
-    ) -> list[pl.DataFrame | None]:
-        """Return the points table of each candidate; None for one that killed its worker twice.
+    ) -> list[pl.DataFrame | str]:
+        """Return the points table of each candidate; for one that killed its worker or cannot be simulated, why.
 
         Raises:
             PointError: if a point fails by an exception; it names the candidate.
@@ -48,8 +48,8 @@ class Evaluator:
             point for cell, candidate in enumerate(candidates) for point in self.points(candidate, seeds, cell=cell)
         ]
         experiments = [candidate.experiment for candidate in candidates]
-        table = run_points(experiments, points, self.folder, self.site, advance, self.run).table
-        return [self._whole(table, candidate, len(seeds)) for candidate in candidates]
+        sweep = run_points(experiments, points, self.folder, self.site, advance, self.run, lenient=True)
+        return [self._whole(sweep, candidate, points) for candidate in candidates]
 
     def points(self, candidate: Candidate, seeds: Sequence[int], cell: int = 0) -> list[Point]:
         """Return the points of a candidate."""
@@ -68,11 +68,15 @@ class Evaluator:
             for seed in seeds
         ]
 
-    def _whole(self, table: pl.DataFrame, candidate: Candidate, seeds: int) -> pl.DataFrame | None:
-        if "trial" not in table.columns:
-            return None
-        mine = table.filter(pl.col("trial") == candidate.number).drop("trial")
-        return mine if len(mine) == seeds * len(candidate.experiment.sweep.load) else None
+    def _whole(self, sweep: Sweep, candidate: Candidate, points: Sequence[Point]) -> pl.DataFrame | str:
+        mine = [point for point in points if point.values == (("trial", candidate.number),)]
+        failed = {failure.point: failure.message for failure in sweep.failures}
+        # Of candidates that share a point, the first one's name stands in its failure.
+        lost = {point.key: failed[point.name] for point in points if point.name in failed}
+        reason = next((lost[point.key] for point in mine if point.key in lost), None)
+        if reason is not None:
+            return reason
+        return sweep.table.filter(pl.col("trial") == candidate.number).drop("trial")
 
 
 @contextmanager

@@ -32,16 +32,22 @@ class FreshSampler(BaseSampler):
 
     A neighbour differs from the best candidate that keeps the constraints in one parameter, by one step. TPE finds
     the region; step costs have cliffs, and the best setting often stands right before one, where TPE's smooth
-    densities seldom land. A proposal that a trial has already is drawn again: on the same seeds it would give the same
-    numbers.
+    densities seldom land. A proposal that a trial has already is drawn again, since on the same seeds it would give the
+    same numbers, and so is one that ``refuse`` says makes no experiment.
     """
 
     def __init__(
-        self, seed: int, distributions: Mapping[str, BaseDistribution], startup: int, guided: bool = True
+        self,
+        seed: int,
+        distributions: Mapping[str, BaseDistribution],
+        startup: int,
+        guided: bool = True,
+        refuse: Callable[[Parameters], bool] = lambda _: False,
     ) -> None:
         self._distributions = dict(distributions)
         self._startup = startup
         self._guided = guided
+        self._refuse = refuse
         uniform, parzen, neighbour = np.random.SeedSequence(seed).generate_state(3)
         self._random = RandomSampler(seed=int(uniform))
         self._parzen = TPESampler(seed=int(parzen), n_startup_trials=startup, multivariate=True)
@@ -54,17 +60,21 @@ class FreshSampler(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> Parameters:
-        """Return a proposal that no trial has, if one is found."""
+        """Return a proposal that no trial has and that makes an experiment, if one is found."""
         others = [each for each in study.get_trials(deepcopy=False) if each.number != trial.number]
         known = {_key(each.params, search_space) for each in others}
         *kinds, last = self._kinds(study, trial, search_space, others)
         proposals = [*(propose for propose in kinds for _ in range(TRIES)), *[last] * UNIFORM_TRIES]
         proposal: Parameters = {}
+        sound: Parameters | None = None
         for propose in proposals:
             proposal = propose()
+            if self._refuse(proposal):
+                continue
             if _key(proposal, search_space) not in known:
-                break
-        return proposal
+                return proposal
+            sound = proposal
+        return proposal if sound is None else sound
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution

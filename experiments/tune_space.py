@@ -76,7 +76,7 @@ class Space:
         """Return what the file itself has for each parameter, in the space or not, as tables show it."""
         values = {key: self._of_the_file(key) for key in self.tune.space}
         return {
-            key: self._label(key, value) if self._holds(key, value) else _label_of(value)
+            key: self._label(key, value) if self._holds(key, value) else label_of(value)
             for key, value in values.items()
         }
 
@@ -203,7 +203,7 @@ def _labels(key: str, choices: Sequence[Any], document: Document) -> dict[Label,
     """Return the choices by what tables show of them: words, numbers, true, false and null, else JSON."""
     labels: dict[Label, Any] = {}
     for choice in choices:
-        label = _label_of(choice)
+        label = label_of(choice)
         if label in labels:
             raise document.error((*SPACE, key), f"{label} appears twice; keep one")
         labels[label] = choice
@@ -298,7 +298,13 @@ def _check_margin(base: Experiment, tune: Tune, document: Document) -> None:
             raise document.error(where, f"a margin is a fraction within [{low:g}, {high:g}], got {end!r}")
 
 
-def _label_of(value: Any) -> Label:
+def column_value(label: Label, labels: Iterable[Label]) -> Label:
+    """Return a choice as its column of ``trials.parquet`` holds it: JSON where choices are of several types."""
+    return label if len({type(each) for each in labels}) <= 1 else json.dumps(label)
+
+
+def label_of(value: Any) -> Label:
+    """Return what tables show of a choice: words, numbers, true, false and null as they are, else JSON."""
     plain = value is None or isinstance(value, str | int | float | bool)
     return value if plain else json.dumps(value)
 

@@ -25,7 +25,7 @@ from . import store
 from .errors import ConfigError
 from .tune_measure import Measured
 from .tune_schema import Range, Tune
-from .tune_space import Candidate, Space
+from .tune_space import Candidate, Parameters, Space, column_value
 
 if TYPE_CHECKING:
     import optuna
@@ -225,7 +225,26 @@ def _sampler(space: Space, batch: int) -> optuna.samplers.BaseSampler:
     from .tune_sampler import FreshSampler
 
     seed = int(np.random.SeedSequence([space.tune.seed, batch]).generate_state(1)[0])
-    return FreshSampler(seed, _distributions(space), STARTUP, guided=space.tune.sampler == "tpe")
+    return FreshSampler(seed, _distributions(space), STARTUP, space.tune.sampler == "tpe", _refuser(space))
+
+
+def _refuser(space: Space) -> Callable[[Parameters], bool]:
+    """Return what says whether parameters make no experiment; what a range or list of one value has is added."""
+    single = {key: _single(each) for key, each in _distributions(space).items() if each.single()}
+    known: dict[tuple[Any, ...], bool] = {}
+
+    def refuse(parameters: Parameters) -> bool:
+        whole = {**single, **parameters}
+        key = tuple(whole[name] for name in space.tune.space)
+        if key not in known:
+            known[key] = space.refusal(whole) is not None
+        return known[key]
+
+    return refuse
+
+
+def _single(distribution: Any) -> Any:
+    return distribution.choices[0] if hasattr(distribution, "choices") else distribution.low
 
 
 def _pruner() -> optuna.pruners.BasePruner:
@@ -293,9 +312,7 @@ def trials_table(study: Study, space: Space) -> pl.DataFrame:
 
 
 def _column(label: Any, space: Space, key: str) -> Any:
-    """Return a parameter as its column holds it: choices of several types as JSON."""
-    alike = len({type(choice) for choice in space.choices.get(key, {}) or (label,)}) == 1
-    return label if alike else json.dumps(label)
+    return column_value(label, space.choices.get(key, (label,)))
 
 
 def importance(study: Study, table: pl.DataFrame, tune: Tune) -> dict[str, float] | None:

@@ -108,7 +108,7 @@ def study_notes(summary: Summary) -> Iterator[str]:
     )
     if trials["failed"]:
         more = len(summary["failures"]) - 1
-        others = f" (and {more} other reasons, see `failure` in trials.parquet)" if more else ""
+        others = " (and for other reasons, see `failure` in trials.parquet)" if more else ""
         yield f"Failed: {summary['failures'][0]}{others}."
     if not summary["default"]["in_space"]:
         yield "The default lies outside the space, so it was no trial."

@@ -416,7 +416,7 @@ def test_a_tuning_has_its_verdict_and_figures(report_runs: Any, shown: Any) -> N
     assert f"{failed} failed" in study["trials"]
     trials = found.table("Every trial")
     assert len(trials) == 32
-    assert sum("must be within the block" in row["failure"] for row in trials) == failed
+    assert sum("were all admitted at once" in row["failure"] for row in trials) == failed
     (overview,) = found.table("Runs on this page")
     assert (overview["size"], overview["seeds"], overview["load"]) == ("32 trials", "1 + 5 held out", "closed, 4")
     assert (report_runs.tuned / "best.yaml").read_text() in found.text["pre"]

@@ -29,7 +29,7 @@ from specsched.experiments.cells import load_plan
 from specsched.experiments.errors import ConfigError, PointError
 from specsched.experiments.executors import KILLED_ON_CLUSTER, Site, _cluster_executor, _pass_on, cluster, processes
 from specsched.experiments.identity import identity
-from specsched.experiments.points import PointResult, build_scenario
+from specsched.experiments.points import PointResult, build_scenario, run_point
 from specsched.experiments.report import write_report
 from specsched.experiments.resolve import load_experiment, repeated
 from specsched.experiments.run_command import run_experiment
@@ -206,6 +206,10 @@ def test_values_that_fit_alone_but_not_together_are_named(tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match=r"--set: sweep.axes.drafts.gamma: 2 does not fit .*block of 2 drafts"):
         run_experiment(str(tmp_path / "x.yaml"), [axes], tmp_path / "out", workers=1)
     axes = "sweep.axes={drafts.gamma: [5, 7], arms.static-3.policy.k: [4, 6]}"
+    third = "sweep.axes={arms.static-3.policy.k: [6], drafts.gamma: [7], hardware.max_num_seqs: [256, 3]}"
+    with pytest.raises(ConfigError, match=r"--set: sweep.axes.hardware.max_num_seqs: 3 does not fit .*sweep.load.1"):
+        plan_of(tmp_path, TEXT.replace("0.7}", "0.7, gamma: 5}"), third)
+    (tmp_path / "x.yaml").write_text(TEXT)
     with pytest.raises(ConfigError, match=r"drafts.gamma 5, arms.static-3.policy.k 6 do not go together: .*block of 5"):
         run_experiment(str(tmp_path / "x.yaml"), [axes], tmp_path / "out", workers=1)
     assert not (tmp_path / "out").exists()
@@ -227,7 +231,9 @@ def test_a_setting_that_an_axis_replaces_is_refused(tmp_path: Path) -> None:
         plan_of(tmp_path, TEXT, "arms.async.policy.lag=3")
     with pytest.raises(ConfigError, match=r"--set: hardware.noise_cv: .*; set sweep.axes.noise instead"):
         plan_of(tmp_path, TEXT, "hardware.noise_cv=0.3")
-    plan = plan_of(tmp_path, TEXT, "workload.cohort=60", "arms.async.policy={kind: async_topk, lag: 1, min_len: 1}")
+    with pytest.raises(ConfigError, match=r"--set: arms.async.policy: sets arms.async.policy.lag without effect"):
+        plan_of(tmp_path, TEXT, "arms.async.policy={kind: async_topk, lag: 3}")
+    plan = plan_of(tmp_path, TEXT, "workload.cohort=60", "arms.async.policy={kind: async_topk, min_len: 1}")
     assert [cell.experiment.workload.cohort for cell in plan.cells] == [60, 50, 60, 50]  # of two cases, one sets it
     assert [cell.experiment.arms["async"].policy["lag"] for cell in plan.cells] == [1, 1, 2, 2]
     assert plan.cells[0].experiment.arms["async"].policy["min_len"] == 1
@@ -633,6 +639,17 @@ def test_a_policy_of_ones_own_runs_on_a_cluster(tmp_path: Path, scheduler: Any) 
     done = subprocess.run(line, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert CHANGED in done.stderr
+
+
+def test_a_trace_that_changes_under_its_path_is_read_again(tmp_path: Path) -> None:
+    """A worker of a cluster lives on while the file changes."""
+    lines = ["arrived_at,num_prefill_tokens,num_decode_tokens", *(f"{i}.0,10,{{0}}" for i in range(80))]
+    plan, found = None, []
+    for tokens in (20, 40, 20):
+        (tmp_path / "t.csv").write_text("\n".join(lines).format(tokens) + "\n")
+        plan = plan_of(tmp_path, TEXT, f"workload.path={tmp_path / 't.csv'}")
+        found.append(run_point(plan.cells[0].experiment, "async", 4.0, 0).metrics)
+    assert found[0] == found[2] != found[1]
 
 
 def test_a_worker_with_other_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
