@@ -31,7 +31,7 @@ from specsched.experiments.executors import KILLED_ON_CLUSTER, Site, _cluster_ex
 from specsched.experiments.identity import identity
 from specsched.experiments.points import PointResult, build_scenario, run_point
 from specsched.experiments.report import write_report
-from specsched.experiments.resolve import load_experiment, repeated
+from specsched.experiments.resolve import repeated
 from specsched.experiments.run_command import run_experiment
 from specsched.experiments.runner import CHANGED, OTHER_INPUTS, missing, run_points, sweep_points
 from specsched.experiments.schema import Experiment
@@ -715,11 +715,13 @@ def test_a_failure_on_a_cluster_cancels_what_it_runs() -> None:
 
 def test_a_cluster_that_is_not_there_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.yaml").write_text(TEXT)
-    line, environment = command(str(tmp_path / "x.yaml"), "-o", str(tmp_path / "out"), "--cluster", "tcp://127.0.0.1:9")
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith("error: --cluster tcp://127.0.0.1:9: no scheduler answers")
-    assert load_experiment(tmp_path / "x.yaml").sweep.load == [1, 4]
+    monkeypatch.setattr(executors, "CONNECT_S", 1)
+    with pytest.raises(ConfigError, match=r"--cluster tcp://127.0.0.1:9: no scheduler answers"):
+        run_experiment(str(tmp_path / "x.yaml"), output=tmp_path / "out", scheduler="tcp://127.0.0.1:9")
+    for wrong in ("", "nonsense", "tcp://", "http://127.0.0.1:80", "tcp://127.0.0.1:99999", "tcp://127.0.0.1:8786/"):
+        with pytest.raises(ConfigError, match=f"--cluster {wrong}: must be the address of a Dask scheduler"):
+            run_experiment(str(tmp_path / "x.yaml"), output=tmp_path / "out", scheduler=wrong)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
