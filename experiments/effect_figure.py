@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from .canvas import canvas, say_empty
 from .schema import AgainstArm, Effect
+from .store import shown
 from .styles import COLOURS, MARKERS
 
 MOST_LETTERS = 30
@@ -33,7 +34,9 @@ def effect_figure(table: pl.DataFrame, effect: Effect, title: str = "") -> Figur
     if not parts:
         say_empty(axes[0], "no pair of points to compare")
         return figure
-    against = effect.against.arm if isinstance(effect.against, AgainstArm) else f"{effect.along} {effect.against}"
+    against = (
+        effect.against.arm if isinstance(effect.against, AgainstArm) else f"{effect.along} {shown(effect.against)}"
+    )
     axes[0].set_ylabel(_broken(f"{effect.metric}, change against {against}, %"))
     for each, part in zip(axes, parts, strict=True):
         _panel(each, part, effect)

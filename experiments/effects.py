@@ -18,6 +18,7 @@ from .columns import no_metric
 from .errors import ConfigError
 from .roles import roles
 from .schema import AgainstArm, Effect, Experiment
+from .store import shown
 
 if TYPE_CHECKING:
     from .cells import Plan
@@ -183,11 +184,6 @@ def _values(pairs: pl.DataFrame, name: str | None, plan: Plan) -> list[Any]:
     return pairs[name].unique(maintain_order=True).to_list()
 
 
-def _word(value: Any) -> str:
-    """Return a value as tables and figures show it: 8.0 as 8."""
-    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
-
-
 def _row(panel: Any, line: Any, x: Any, part: pl.DataFrame) -> dict[str, Any]:
     sound = part.filter((pl.col(VALUE) > 0) & (pl.col(REFERENCE) > 0))
     sound = sound.with_columns((pl.col(VALUE) / pl.col(REFERENCE)).alias(RATIO))
@@ -195,9 +191,9 @@ def _row(panel: Any, line: Any, x: Any, part: pl.DataFrame) -> dict[str, Any]:
     logs = [math.fsum(map(math.log, ratios)) / len(ratios) for ratios in seeds]
     interval = ratio_interval(logs)
     return {
-        "panel": None if panel is None else _word(panel),
-        "line": None if line is None else _word(line),
-        "x": _word(x),
+        "panel": None if panel is None else shown(panel),
+        "line": None if line is None else shown(line),
+        "x": shown(x),
         "ratio": math.exp(math.fsum(logs) / len(logs)) if logs else None,
         "low": interval and interval.low,
         "high": interval and interval.high,

@@ -67,6 +67,11 @@ def number(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
+def shown(value: Any) -> str:
+    """Return a value of an axis as people write it: 8, not 8.0."""
+    return number(value) if isinstance(value, float) else str(value)
+
+
 def save(folder: Path, point: Point, result: PointResult) -> None:
     """Write the records of a point, then its metrics, which make it finished."""
     for name in ("steps", "requests", "rows"):

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from .store import shown
 from .terminal import anchor_cell, number, print_table, say
 
 Summary = dict[str, Any]
@@ -51,7 +52,7 @@ def _print_effect(effect: Summary, console: Console) -> None:
 def effect_title(effect: Summary) -> str:
     """Return what an effect compares."""
     against = effect["against"]
-    other = f"arm {against['arm']}" if isinstance(against, dict) else f"{effect['along']} {_shown(against)}"
+    other = f"arm {against['arm']}" if isinstance(against, dict) else f"{effect['along']} {shown(against)}"
     return f"Change of {effect['metric']} along {effect['along']}, against {other}"
 
 
@@ -71,7 +72,7 @@ def effect_columns(effect: Summary) -> list[Column]:
 def effect_notes(effect: Summary) -> Iterator[str]:
     """Yield which points take part, what an effect is averaged over, and what was left out."""
     for name, values in effect["where"].items():
-        yield f"Only where {name} is {' or '.join(map(_shown, values))}."
+        yield f"Only where {name} is {' or '.join(map(shown, values))}."
     if effect["averaged_over"]:
         yield f"Geometric mean over {', '.join(effect['averaged_over'])}, paired by seed."
     lost = sum(row["left_out"] for row in effect["rows"])
@@ -125,10 +126,6 @@ def _numbered(columns: list[Column]) -> tuple[list[Column], list[str]]:
         else:
             numbered.append((name, cells))
     return numbered, legend
-
-
-def _shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _change(ratio: float | None) -> str:

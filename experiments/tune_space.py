@@ -113,6 +113,8 @@ class Space:
             if name not in experiment.arms:
                 return f"there is no arm {name} in it; the parameter must keep the arm that is tuned"
             check_points(experiment, [name])
+        except OSError:
+            raise  # a file that cannot be read now says nothing about the parameters
         except known_errors() as error:
             return str(error)
         return None
@@ -175,6 +177,7 @@ def load_space(path: Path, settings: Sequence[str] = (), trials: int | None = No
             choices[key] = _labels(key, dimension, document)
     space = Space(document, path.parent, base, base.tune, choices)
     _check_ends(space)
+    _check_metrics(space)
     return space
 
 
@@ -242,7 +245,6 @@ def _check_study(base: Experiment, document: Document) -> None:
     if tune.arm not in base.arms:
         raise document.error(("tune", "arm"), f"no arm is called {tune.arm!r}; {suggestion(tune.arm, base.arms)}")
     _check_loads(base, tune, document)
-    _check_metrics(base, tune, document)
     found = tune.contradiction(single=LOAD in tune.space or len(base.sweep.load) == 1)
     if found is not None:
         raise document.error(("tune", *_parts(found[0])), found[1])
@@ -264,12 +266,14 @@ def _check_loads(base: Experiment, tune: Tune, document: Document) -> None:
             raise document.error(where, f"{reading.metric} has a value at every load; name one with `load`")
 
 
-def _check_metrics(base: Experiment, tune: Tune, document: Document) -> None:
-    """Every metric must be a column that has a value in the file's own experiment."""
-    for where, reading in _readings(tune):
-        wrong = None if reading.metric == AT_ANCHOR else no_metric(reading.metric, base)
-        if wrong is not None:
-            raise document.error(where, wrong)
+def _check_metrics(space: Space) -> None:
+    """Every metric must be a column that has a value in the file's own experiment or at an end of the space."""
+    ends = [{key: end} for key in space.tune.space if key != MARGIN for end in space.ends(key)]
+    others = [space.candidate(-1, end).experiment for end in ends if space.refusal(end) is None]
+    for where, reading in _readings(space.tune):
+        reasons = [no_metric(reading.metric, each) for each in (space.base, *others) if reading.metric != AT_ANCHOR]
+        if reasons and all(reasons):
+            raise space.document.error(where, str(reasons[0]))
 
 
 def _parts(dotted: str) -> KeyPath:

@@ -273,6 +273,15 @@ def test_a_searched_margin_counts_with_its_least_value(tmp_path: Path) -> None:
     space_of(tmp_path, (margin[0], margin[1].replace("0.3", "0.05")), bound)
 
 
+def test_a_metric_may_get_its_values_from_the_space(tmp_path: Path) -> None:
+    """Without a bound there is no goodput; a searched bound gives it one."""
+    goodput = ("tpot_p99_s, at_most: 0.02", "goodput_req_s, at_least: 1")
+    bound = ("hardware.max_num_seqs: {low: 8, high: 64, step: 8}", "sla.tpot_s: [0.01, 0.02]")
+    assert space_of(tmp_path, goodput, bound).base.sla.tpot_s is None
+    with pytest.raises(ConfigError, match="goodput needs a bound that applies"):
+        space_of(tmp_path, goodput)
+
+
 def test_set_reaches_the_section(tmp_path: Path) -> None:
     settings = (
         "tune.trials=20",
