@@ -11,8 +11,8 @@ from pathlib import Path
 
 import polars as pl
 
-from specsched.experiments.bench_figure import bench_figure
-from specsched.experiments.errors import ConfigError
+from specsched.experiments.config.errors import ConfigError
+from specsched.experiments.show.bench import bench_figure
 
 TIMES = ["p20_us", "p50_us", "p80_us", "floor_us", "floor_over_p50", "repeats"]
 

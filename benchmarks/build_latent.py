@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from specsched.experiments.calibrate_latent import NOISE, Sizes, calibrate, load_figures
+from specsched.experiments.fits.calibrate_latent import NOISE, Sizes, calibrate, load_figures
 from specsched.sim.acceptance import LATENT_FILE
 
 ABOUT = (

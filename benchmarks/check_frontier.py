@@ -49,7 +49,7 @@ def differences(committed: pl.DataFrame, fresh: pl.DataFrame) -> list[str]:
 
 def run(config: Path, load: float, folder: Path) -> pl.DataFrame:
     """Run one load of an experiment with the installed command and return its points."""
-    script = "from specsched.experiments.cli import main; main()"
+    script = "from specsched.experiments.cli.main import main; main()"
     command = [sys.executable, "-c", script, "run", str(config), "-o", str(folder), "-q", "--set"]
     subprocess.run(
         [*command, f"sweep.load=[{load:g}]"], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL

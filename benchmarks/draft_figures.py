@@ -12,8 +12,8 @@ import timeit
 
 import numpy as np
 
-from specsched.experiments.calibrate_latent import figure6_distance, load_figures, request_variation
-from specsched.experiments.chain_walk import (
+from specsched.experiments.fits.calibrate_latent import figure6_distance, load_figures, request_variation
+from specsched.experiments.fits.chain_walk import (
     BlockTable,
     Rounds,
     block_table,
@@ -21,7 +21,7 @@ from specsched.experiments.chain_walk import (
     survival_counts,
     walk_table,
 )
-from specsched.experiments.figure5 import prefix_lengths
+from specsched.experiments.fits.figure5 import prefix_lengths
 from specsched.policies.calibration import auroc, ece
 from specsched.sim.acceptance import acceptance_names, load_acceptance
 from specsched.sim.drafts import make_draft_model

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import polars as pl
 
-from specsched.experiments.figure5 import predict
+from specsched.experiments.fits.figure5 import predict
 from specsched.sim.latent import Confidence
 
-PUBLISHED = Path(__file__).resolve().parents[1] / "experiments" / "data" / "figure5_published.csv"
+PUBLISHED = Path(__file__).resolve().parents[1] / "experiments" / "fits" / "data" / "figure5_published.csv"
 KINDS: tuple[Confidence, ...] = ("raw", "sts")
 
 

@@ -17,7 +17,7 @@ if [ "${1:-}" = "--dry" ]; then
 fi
 out="${1:-runs/gpu}"
 python="${PYTHON:-python3}"
-kernels=("$python" -c 'from specsched.experiments.cli import main; main()' kernels)
+kernels=("$python" -c 'from specsched.experiments.cli.main import main; main()' kernels)
 if [ -e "$out" ]; then
     echo "error: $out exists; name another folder" >&2
     exit 2

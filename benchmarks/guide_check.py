@@ -16,7 +16,7 @@ GUIDE = Path(__file__).resolve().parents[1] / "docs" / "guide.md"
 SECTION = re.compile(r"(?<=\n)## Check a scheduler\n.*?(?=\n## )", re.DOTALL)
 CLASS = re.compile(r"```python\n(.*?)```", re.DOTALL)
 RUN = re.compile(r"```console\n\$ specsched (check (\w+):.*?)\n(.*?)```", re.DOTALL)
-MAIN = "from specsched.experiments.cli import main; main()"
+MAIN = "from specsched.experiments.cli.main import main; main()"
 
 
 def section(guide: str) -> str:

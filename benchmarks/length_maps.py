@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from fractions import Fraction as F
 from pathlib import Path
 
-from specsched.policies.exact import law
-from specsched.policies.length_maps import MapPolicy, all_maps, revealing_world, row_wise, stopping_set
+from specsched.policies.lossless.exact import law
+from specsched.policies.lossless.length_maps import MapPolicy, all_maps, revealing_world, row_wise, stopping_set
 
 DOC = Path(__file__).resolve().parents[1] / "docs" / "lossless.md"
 BEGIN, END = "<!-- length maps -->\n", "<!-- end of length maps -->\n"

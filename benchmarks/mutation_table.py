@@ -17,16 +17,16 @@ from pathlib import Path
 
 from length_maps import DOC, finish, replaced
 
-from specsched.policies.checker import GAMMA, Counterexample, Report, Tally, check, search, shares, sizes_for
-from specsched.policies.decoders import BROKEN_DECODERS
-from specsched.policies.rules import RuleReport, probe
+from specsched.policies.lossless.checker import GAMMA, Counterexample, Report, Tally, check, search, shares, sizes_for
+from specsched.policies.lossless.decoders import BROKEN_DECODERS
+from specsched.policies.lossless.rules import RuleReport, probe
 from specsched.policies.threshold import Threshold
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # the mutants live in the tests
 
-from tests.policies.broken import BROKEN, SAFE  # noqa: E402
-from tests.policies.test_broken import WITNESSES  # noqa: E402
+from tests.policies.lossless.broken import BROKEN, SAFE  # noqa: E402
+from tests.policies.lossless.test_broken import WITNESSES  # noqa: E402
 
 MUTANTS = ("<!-- mutation table -->\n", "<!-- end of mutation table -->\n")
 PASSED = ("<!-- safe schedulers -->\n", "<!-- end of safe schedulers -->\n")

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import polars as pl
 
-from specsched.experiments import tune_study
-from specsched.experiments.executors import processes
-from specsched.experiments.resolve import shipped_experiments
-from specsched.experiments.tune_command import front_of, measuring
-from specsched.experiments.tune_points import Evaluator
-from specsched.experiments.tune_space import load_space
+from specsched.experiments.config.resolve import shipped_experiments
+from specsched.experiments.sweep.executors import processes
+from specsched.experiments.tune import study as tune_study
+from specsched.experiments.tune.points import Evaluator
+from specsched.experiments.tune.run import front_of, measuring
+from specsched.experiments.tune.space import load_space
 
 PLANTED = {"arms.static.policy.k": 1, "sweep.load": 32}
 

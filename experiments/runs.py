@@ -16,19 +16,21 @@ from typing import Any
 import polars as pl
 from rich.console import Console
 
-from . import figures, store, summary
-from .cells import Plan, load_plan, plan_identity
-from .errors import PointError, known_errors
-from .executors import Site, cluster, processes
-from .identity import identity
-from .manifest import now, open_folder, write_run
-from .points import check_points
-from .progress import show_progress
-from .resolve import find_config
-from .runner import Failure, Sweep, missing, run_points, sweep_points
-from .terminal import print_summary
-from .terminal_cells import print_cells, print_effects
-from .working_directory import make_working_directory_importable
+from .analysis import summary
+from .config.errors import PointError, known_errors
+from .config.resolve import find_config
+from .config.working_directory import make_working_directory_importable
+from .show import figures
+from .show.terminal import print_summary
+from .show.terminal_sweep import print_cells, print_effects
+from .sweep import store
+from .sweep.executors import Site, cluster, processes
+from .sweep.identity import identity
+from .sweep.manifest import now, open_folder, write_run
+from .sweep.plan import Plan, load_plan, plan_identity
+from .sweep.points import check_points
+from .sweep.progress import show_progress
+from .sweep.runner import Failure, Sweep, missing, run_points, sweep_points
 
 
 class Interrupted(Exception):

@@ -5,18 +5,10 @@ from .arrays import Bools, Floats, Ints
 from .calibration import STS, CalibrationError, auroc, brier, ece, fit_sts, reliability_table
 from .checks import check_lengths, check_policy, failed, policy_name, start_state, unpacked
 from .generation import Generation
-from .interface import (
-    LaggedBudget,
-    LaggedView,
-    Policy,
-    PolicyError,
-    Safety,
-    StepCost,
-    View,
-)
+from .interface import LaggedBudget, LaggedView, Policy, PolicyError, Safety, StepCost, View
+from .lossless.screening import Screening, screen
 from .problems import describe
 from .registry import POLICIES, build_policy
-from .screening import Screening, screen
 from .totals import total
 
 __all__ = [

@@ -14,17 +14,7 @@ import numpy as np
 import polars as pl
 import simpy
 
-from ..policies import (
-    Generation,
-    Ints,
-    LaggedBudget,
-    LaggedView,
-    check_lengths,
-    failed,
-    start_state,
-    total,
-    unpacked,
-)
+from ..policies import Generation, Ints, LaggedBudget, LaggedView, check_lengths, failed, start_state, total, unpacked
 from .array_rows import ArrayRows
 from .cohort import make_cohort
 from .history import History

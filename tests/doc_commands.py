@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-SPECSCHED = [sys.executable, "-c", "from specsched.experiments.cli import main; main()"]
+SPECSCHED = [sys.executable, "-c", "from specsched.experiments.cli.main import main; main()"]
 
 EXIT_CODES = {"specsched check whole_blocks:WholeBlocks": (1,)}
 """Commands that end with another exit code than 0, and say so on their page."""

@@ -24,7 +24,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 ROOMS: dict[str, str] = PROJECT["tool"]["setuptools"]["package-dir"]
-EXTRAS = ("specsched.kernels.", "specsched.experiments.tune_sampler")
+EXTRAS = ("specsched.kernels.", "specsched.experiments.tune.sampler")
 """Modules that need an extra; the tests of their rooms import them."""
 NOT_SHIPPED = {"tests", "docs", "benchmarks", "build", "dist", "runs"}
 GENERATED = shutil.ignore_patterns(
@@ -34,7 +34,7 @@ GENERATED = shutil.ignore_patterns(
 # A command's module is imported when it is called; its own commands are those of the `app` in `cli_<command>`.
 LIST_COMMANDS = """
 import importlib.util, json, typer
-from specsched.experiments.cli import app
+from specsched.experiments.cli.main import app
 def commands(app):
     found = typer.main.get_command(app)
     return getattr(found, "commands", {})

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ..sim.student import ratio_interval
-from .columns import no_metric
-from .errors import ConfigError
+from ..config.columns import no_metric
+from ..config.errors import ConfigError
+from ..config.schema import AgainstArm, Effect, Experiment
+from ..sweep.store import shown
+from .intervals import ratio_interval
 from .roles import roles
-from .schema import AgainstArm, Effect, Experiment
-from .store import shown
 
 if TYPE_CHECKING:
-    from .cells import Plan
-    from .yaml_loader import Document, KeyPath
+    from ..config.document import Document, KeyPath
+    from ..sweep.plan import Plan
 
 VALUE, REFERENCE, RATIO = "_value", "_reference", "_ratio"
 """Columns of pairs; no axis can be called so."""

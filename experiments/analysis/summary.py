@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ..sim.frontier import (
+from ..config.schema import band_names, expanded_arms
+from . import effects
+from .frontier import (
     INTERACTIVITY,
     THROUGHPUT,
     Line,
@@ -24,14 +26,12 @@ from ..sim.frontier import (
     throughput_at_anchor,
     usable,
 )
-from ..sim.student import LEAST_SEEDS, Interval, mean_interval, ratio_interval
-from . import effects
+from .intervals import LEAST_SEEDS, Interval, mean_interval, ratio_interval
 from .roles import Roles, roles
-from .schema import band_names, expanded_arms
 
 if TYPE_CHECKING:
-    from .cells import Cell, Plan
-    from .schema import Experiment
+    from ..config.schema import Experiment
+    from ..sweep.plan import Cell, Plan
 
 __all__ = [
     "cast_of",

@@ -13,11 +13,11 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..sim.student import mean_interval
-from .canvas import canvas, say_empty
-from .schema import Experiment, WaveArrivals
-from .store import Point, number
-from .styles import COLOURS, MARKERS
+from ..config.schema import Experiment, WaveArrivals
+from ..show.canvas import canvas, say_empty
+from ..show.styles import COLOURS, MARKERS
+from ..sweep.store import Point, number
+from .intervals import mean_interval
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

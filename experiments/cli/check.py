@@ -13,13 +13,14 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from ..policies import Policy, PolicyError, build_policy, checker
-from ..policies.explain import explain, plain
-from .check_tables import print_report
-from .errors import ConfigError
-from .progress import show_count
-from .working_directory import make_working_directory_importable
-from .yaml_loader import parse_value
+from ...policies import Policy, PolicyError, build_policy
+from ...policies.lossless import checker
+from ...policies.lossless.explain import explain, plain
+from ..config.document import parse_value
+from ..config.errors import ConfigError
+from ..config.working_directory import make_working_directory_importable
+from ..show.check import print_report
+from ..sweep.progress import show_count
 
 FOUND = 1
 """Exit code where a counterexample was found."""

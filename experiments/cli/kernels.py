@@ -12,8 +12,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from . import cli_kernels_bench, cli_kernels_profile
-from .errors import ConfigError
+from ..config.errors import ConfigError
+from . import kernels_bench as cli_kernels_bench
+from . import kernels_profile as cli_kernels_profile
 
 app = typer.Typer(help="The Triton kernel lab (extra `kernels`).", no_args_is_help=True)
 cli_kernels_bench.register(app)
@@ -58,7 +59,7 @@ def compile_kernels(
     _need_triton()
     if update is not None:
         _check_update(update, whole=not op and first is None and set(_names(arch)) == set(_names(ARCHES)))
-    from ..kernels import gate
+    from ...kernels import gate
 
     try:
         found = list(gate.compile_all(_names(arch), op or (), workers, first))

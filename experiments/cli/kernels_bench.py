@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .cli import INTERRUPTED
-from .errors import ConfigError
+from ..config.errors import ConfigError
+from .main import INTERRUPTED
 
 if TYPE_CHECKING:
-    from ..kernels.bench import Bench, Row
+    from ...kernels.bench.bench import Bench, Row
 
 TABLE, ENVIRONMENT, FIGURE = "bench.parquet", "environment.json", "bench"
 
@@ -41,12 +41,12 @@ def bench(
 
     Without a GPU the kernels run in Triton's interpreter, which has no times, and plain torch is timed on the CPU.
     """
-    from .cli_kernels import _need_triton
+    from .kernels import _need_triton
 
     _need_triton()
     _choose_interpreter(dry)
-    from ..kernels.bench import prepare, run
-    from ..kernels.shapes import OPS
+    from ...kernels.bench.bench import prepare, run
+    from ...kernels.bench.shapes import OPS
 
     found: list[Row] = []
     prepared = prepare(dry)
@@ -77,7 +77,7 @@ def _choose_interpreter(dry: bool) -> None:
 
 def _kept(rows: Iterator[Row], prepared: Bench, output: Path) -> Iterator[Row]:
     """Yield rows, all so far written to the folder before each."""
-    from .bench_figure import bench_table, write_table
+    from ..show.bench import bench_table, write_table
 
     for ending in (".svg", ".png"):
         # A figure of an earlier run would not be of this table.
@@ -95,7 +95,7 @@ def _kept(rows: Iterator[Row], prepared: Bench, output: Path) -> Iterator[Row]:
 
 def _write_environment(prepared: Bench, output: Path) -> None:
     """Write what the machine is, and its ceilings once they are known."""
-    from ..kernels.machine import environment
+    from ...kernels.bench.machine import environment
 
     ceilings = None if prepared.ceilings is None else asdict(prepared.ceilings)
     text = json.dumps(environment(prepared.machine) | {"ceilings": ceilings}, indent=1)
@@ -118,8 +118,8 @@ def _line(row: Row) -> str:
 
 def _finish(found: list[Row], output: Path) -> None:
     """Draw the figure or say why not, sum up, and fail if something is wrong."""
-    from .bench_figure import bench_figure, bench_table, timed
-    from .canvas import save
+    from ..show.bench import bench_figure, bench_table, timed
+    from ..show.canvas import save
 
     try:
         save(bench_figure(timed(bench_table(map(asdict, found)))), output / FIGURE)

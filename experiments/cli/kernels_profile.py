@@ -11,12 +11,12 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from .errors import ConfigError
-from .progress import show_progress
+from ..config.errors import ConfigError
+from ..sweep.progress import show_progress
 
 if TYPE_CHECKING:
-    from ..kernels.profile_machines import CudaMachine, HostMachine
-    from ..kernels.profiler import Measured, Plan, Timing
+    from ...kernels.profile.machines import CudaMachine, HostMachine
+    from ...kernels.profile.profiler import Measured, Plan, Timing
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
@@ -45,18 +45,18 @@ def profile(
     A flat curve, or two passes that disagree, make no profile: the exit code is then 1. Every time is written to
     FILE.unfinished.jsonl at once, which becomes FILE.samples.jsonl with the profile.
     """
-    from .cli_kernels import _need_triton
+    from .kernels import _need_triton
 
     _need_triton()
     _write_profile(model, output, gamma, limit, quick, seed, quiet)
 
 
 def _write_profile(name: str, output: Path, gamma: int, limit: int | None, quick: bool, seed: int, quiet: bool) -> None:
-    from ..kernels.profile_machines import machine
-    from ..kernels.profile_models import model_named
-    from ..kernels.profiler import ProfileRefused, judge, make_plan
-    from ..sim.profile import dump_profile
-    from .measured_profile import measured_profile
+    from ...kernels.profile.machines import machine
+    from ...kernels.profile.models import model_named
+    from ...kernels.profile.profiler import ProfileRefused, judge, make_plan
+    from ...sim.profile import dump_profile
+    from ..fits.measured_profile import measured_profile
 
     if output.suffix != ".json":
         raise ConfigError(f"`--output` must be a .json file, got {output}; scenarios know profiles by that ending")
@@ -85,7 +85,7 @@ def _write_profile(name: str, output: Path, gamma: int, limit: int | None, quick
 
 def _measure(plan: Plan, made: HostMachine | CudaMachine, file: IO[str], quiet: bool) -> Measured:
     """Time everything; each result is in the file before the next is begun."""
-    from ..kernels.profiler import measure
+    from ...kernels.profile.profiler import measure
 
     done = 0
     with show_progress(2 * len(plan.points), quiet, Console(stderr=True, soft_wrap=True)) as advance:

@@ -58,7 +58,7 @@ def run(
     ] = None,
 ) -> None:
     """Run an experiment: every arm at every load with every seed, then print the summary and draw the figures."""
-    from .run_command import Interrupted, run_experiment
+    from ..runs import Interrupted, run_experiment
 
     try:
         run_experiment(config, settings or (), output, workers, seed, resume, quiet, cluster)
@@ -70,7 +70,7 @@ def run(
 @app.command(context_settings=_UNREAD, add_help_option=False)
 def report(context: typer.Context) -> None:
     """Write one HTML page about finished runs."""
-    from . import cli_report
+    from . import report as cli_report
 
     alone = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
     alone.command()(cli_report.report)
@@ -80,7 +80,7 @@ def report(context: typer.Context) -> None:
 @app.command(context_settings=_UNREAD, add_help_option=False)
 def tune(context: typer.Context) -> None:
     """Search the parameters of an arm and compare the best with the default on held-out seeds (extra `tune`)."""
-    from . import cli_tune
+    from . import tune as cli_tune
 
     alone = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
     alone.command()(cli_tune.tune)
@@ -90,7 +90,7 @@ def tune(context: typer.Context) -> None:
 @app.command(context_settings=_UNREAD, add_help_option=False)
 def traces(context: typer.Context) -> None:
     """Look at request traces and generate synthetic ones."""
-    from . import cli_traces
+    from . import traces as cli_traces
 
     cli_traces.app(args=context.args, prog_name="specsched traces")
 
@@ -98,7 +98,7 @@ def traces(context: typer.Context) -> None:
 @app.command(context_settings=_UNREAD, add_help_option=False)
 def profiles(context: typer.Context) -> None:
     """List the step-cost profiles, or show one: its risers as a table and its curve as a figure."""
-    from . import cli_profiles
+    from . import profiles as cli_profiles
 
     alone = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
     alone.command()(cli_profiles.profiles)
@@ -108,7 +108,7 @@ def profiles(context: typer.Context) -> None:
 @app.command(context_settings=_UNREAD, add_help_option=False)
 def check(context: typer.Context) -> None:
     """Look for a world in which a scheduler changes the output distribution; exit code 1 if there is one."""
-    from . import cli_check
+    from . import check as cli_check
 
     alone = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
     alone.command()(cli_check.check)
@@ -118,7 +118,7 @@ def check(context: typer.Context) -> None:
 @app.command(context_settings=_UNREAD, add_help_option=False)
 def kernels(context: typer.Context) -> None:
     """Compile the Triton kernels for real GPUs and look at the machine code (extra `kernels`)."""
-    from . import cli_kernels
+    from . import kernels as cli_kernels
 
     cli_kernels.app(args=context.args, prog_name="specsched kernels")
 
@@ -128,7 +128,7 @@ def main() -> None:
     try:
         app()
     except Exception as error:
-        from .errors import PointError, known_errors
+        from ..config.errors import PointError, known_errors
 
         if not isinstance(error, (PointError, *known_errors())):
             raise

@@ -14,12 +14,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from ..sim.analytic import GPUS
-from ..sim.cost import StepCost
-from ..sim.curve import Lookup
-from ..sim.jaggedness import GreedyGap, Riser, greedy_gap, is_multimodal, jaggedness, risers, theta
-from ..sim.profile import Profile, load_profile, profile_names
-from .curve_figure import write_curve_figure
+from ...sim.analytic import GPUS
+from ...sim.cost import StepCost
+from ...sim.curve import Lookup
+from ...sim.jaggedness import GreedyGap, Riser, greedy_gap, is_multimodal, jaggedness, risers, theta
+from ...sim.profile import Profile, load_profile, profile_names
+from ..show.curve import write_curve_figure
 
 # Survivals of seven drafts, the same for every row: a typical chat block.
 SURVIVALS = "0.67,0.42,0.26,0.17,0.12,0.09,0.07"

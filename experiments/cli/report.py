@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .report import write_report
+from ..report.page import write_report
 
 
 def report(

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from ..traces import (
+from ...traces import (
     LENGTH_TABLES,
     TraceError,
     generate_trace,

@@ -33,8 +33,8 @@ def tune(
 
     If no candidate keeps every constraint, nothing is chosen and the exit code is 1.
     """
-    from .run_command import Interrupted
-    from .tune_command import NothingFoundError, run_tuning
+    from ..runs import Interrupted
+    from ..tune.run import NothingFoundError, run_tuning
 
     try:
         run_tuning(config, settings or (), output, workers, trials, resume, quiet, cluster)

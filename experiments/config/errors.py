@@ -23,12 +23,12 @@ class PointError(ValueError):
 
 def known_errors() -> tuple[type[Exception], ...]:
     """Return the errors whose message is all a user needs; imported only when something went wrong."""
-    from ..policies.interface import PolicyError
-    from ..policies.worlds import WorldError
-    from ..sim.drafts import DraftError
-    from ..sim.profile import ProfileError
-    from ..sim.requests import SimulationError
-    from ..traces import TraceError
+    from ...policies.interface import PolicyError
+    from ...policies.lossless.worlds import WorldError
+    from ...sim.drafts import DraftError
+    from ...sim.profile import ProfileError
+    from ...sim.requests import SimulationError
+    from ...traces import TraceError
 
     # The kernel room may not be installed; its errors are known once it was imported.
     common = sys.modules.get("specsched.kernels.common")

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, get_origin
 
-from ..policies.registry import POLICIES
+from ...policies.registry import POLICIES
+from .document import Document, KeyPath, parse_value
 from .errors import ConfigError
 from .problems import annotations_at, known_keys
-from .yaml_loader import Document, KeyPath, parse_value
 
 _NAMED_BY_PATHS = (("sweep", "axes"), ("tune", "space"))
 """Sections whose keys are key paths themselves."""

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from .document import Document, KeyPath
 from .errors import ConfigError
 from .nearest import suggestion
 from .schema import Experiment
-from .yaml_loader import Document, KeyPath
 
 _TYPES = {
     "int_type": "a whole number",

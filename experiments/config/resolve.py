@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from ..policies.interface import Policy, PolicyError
-from ..policies.registry import POLICIES, build_policy
-from ..sim.drafts import DraftError, make_draft_model
-from ..sim.profile import ProfileError, load_profile
-from ..traces import LENGTH_TABLES
+from ...policies.interface import Policy, PolicyError
+from ...policies.registry import POLICIES, build_policy
+from ...sim.drafts import DraftError, make_draft_model
+from ...sim.profile import ProfileError, load_profile
+from ...traces import LENGTH_TABLES
+from ..sweep.points import profile_of
+from .document import Document, KeyPath, load_document
 from .errors import ConfigError
 from .nearest import suggestion
 from .overrides import override, policy_keys, replace
-from .points import profile_of
 from .problems import to_config_error
 from .schema import Arm, ConstantDrafts, Drafts, Experiment, LatentDrafts, Sla, Workload
-from .yaml_loader import Document, KeyPath, load_document
 
 GENERATED_REQUESTS = 2000
 """Requests of an open loop that has no trace file and does not say how many."""
@@ -29,7 +29,7 @@ GENERATED_REQUESTS = 2000
 
 def shipped_experiments() -> dict[str, Path]:
     """Return the experiment files that come with the package, by name."""
-    return {path.stem: path for path in sorted(Path(__file__).parent.glob("*.yaml"))}
+    return {path.stem: path for path in sorted(Path(__file__).parents[1].glob("*.yaml"))}
 
 
 def find_config(config: str) -> Path:

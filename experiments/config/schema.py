@@ -17,8 +17,8 @@ from pydantic import (
     model_validator,
 )
 
+from .schema_tune import Tune
 from .section import Count, NotNegative, Positive, Probability, Section, Seed, misfit, without_repeats
-from .tune_schema import Tune
 
 Mix = Annotated[dict[str, Positive], Field(min_length=1)]
 Figure = Literal["frontier", "load", "threshold", "transient"]

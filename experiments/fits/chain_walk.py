@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..sim.drafts import DraftModel
+from ...sim.drafts import DraftModel
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

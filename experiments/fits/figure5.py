@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from ..sim.drafts import make_draft_model
-from ..sim.latent import Confidence
+from ...sim.drafts import make_draft_model
+from ...sim.latent import Confidence
 from .chain_walk import BlockTable, block_table, walk_table
 
 PANELS = {"gsm8k": "math", "humaneval": "code", "mt-bench": "chat"}

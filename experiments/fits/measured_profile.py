@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ..sim.cost import StepCost
-from ..sim.profile import Profile, parse_profile
+from ...sim.cost import StepCost
+from ...sim.profile import Profile, parse_profile
 
 if TYPE_CHECKING:
-    from ..kernels.profile_machines import Facts
-    from ..kernels.profile_models import ProfiledModel
-    from ..kernels.profiler import ContextFit, Measured
+    from ...kernels.profile.machines import Facts
+    from ...kernels.profile.models import ProfiledModel
+    from ...kernels.profile.profiler import ContextFit, Measured
 
 GPU_STALL_S = 5e-4
 """Assumed on a GPU, as in every shipped profile: one copy to the host, planning and launching."""
@@ -35,7 +35,7 @@ def measured_profile(
     Raises:
         ProfileError: if the samples make no profile.
     """
-    from ..kernels.profiler import anchors, fit_context
+    from ...kernels.profile.profiler import anchors, fit_context
 
     fields = {
         "schema_version": 1,
@@ -77,8 +77,8 @@ def _hardware(model: ProfiledModel, facts: Facts) -> str:
 def _provenance(
     model: ProfiledModel, measured: Measured, facts: Sequence[Facts], when: datetime, quick: bool
 ) -> list[str]:
-    from ..kernels.profile_models import MAX_ROWS
-    from ..kernels.profiler import ANCHORS
+    from ...kernels.profile.models import MAX_ROWS
+    from ...kernels.profile.profiler import ANCHORS
 
     shards, plan = model.gpus, measured.plan
     lines = {
@@ -100,7 +100,7 @@ def _provenance(
 
 
 def _how(measured: Measured) -> str:
-    from ..kernels.profiler import APART
+    from ...kernels.profile.profiler import APART
 
     plan, kept = measured.plan, [timing for both in measured.timings.values() for timing in both]
     counts = sorted(len(timing.seconds) for timing in kept)

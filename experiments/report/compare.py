@@ -11,18 +11,18 @@ from typing import Any
 import polars as pl
 from matplotlib.figure import Figure
 
-from ..sim.frontier import INTERACTIVITY, THROUGHPUT, frontier, line, usable
-from ..sim.student import ratio_interval
-from .canvas import canvas, say_empty
-from .cells import Plan
-from .figures import whole_markers
-from .report_html import Column, Html, beside, join, notes, section, table
-from .report_run import ReportRun
-from .report_svg import inline_figure
-from .store import number as load_text
-from .styles import COLOURS, MARKERS
-from .summary import cast_of
-from .terminal import anchor_cell, number
+from ..analysis.frontier import INTERACTIVITY, THROUGHPUT, frontier, line, usable
+from ..analysis.intervals import ratio_interval
+from ..analysis.summary import cast_of
+from ..show.canvas import canvas, say_empty
+from ..show.figures import whole_markers
+from ..show.styles import COLOURS, MARKERS
+from ..show.terminal import anchor_cell, number
+from ..sweep.plan import Plan
+from ..sweep.store import number as load_text
+from .html import Column, Html, beside, join, notes, section, table
+from .read import ReportRun
+from .svg import inline_figure
 
 LONGEST = 120
 """Characters of a value in the table of differences."""

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import store
-from .errors import ConfigError
-from .report_compare import comparison
-from .report_html import MARK, Column, Html, join, link, notes, page, preformatted, section, table, tag
-from .report_parts import NONE, Part, anchors_part, sections
-from .report_run import ReportRun, Source, TuneRun, read_runs
-from .report_sweep import effect_sections, sweep_sections
-from .report_tune import tune_sections
-from .schema import Experiment
-from .tune_schema import Tune
+from ..config.errors import ConfigError
+from ..config.schema import Experiment
+from ..config.schema_tune import Tune
+from ..sweep import store
+from .compare import comparison
+from .html import MARK, Column, Html, join, link, notes, page, preformatted, section, table, tag
+from .parts import NONE, Part, anchors_part, sections
+from .read import ReportRun, Source, TuneRun, read_runs
+from .sweep import effect_sections, sweep_sections
+from .tuning import tune_sections
 
 _HEAD = 400
 """Bytes at the start of a file among which a report's mark stands."""

@@ -10,19 +10,13 @@ from typing import Any
 
 import polars as pl
 
-from ..sim.frontier import INTERACTIVITY, THROUGHPUT, frontier, line, usable
-from ..sim.student import LEAST_SEEDS, mean_interval
-from .figure_threshold import threshold_table
-from .figures import frontier_figure, load_figure
-from .report_html import Column, Html, beside, join, notes, section, table
-from .report_sizes import Chosen, chosen_sizes, cost_of, sizes_figure
-from .report_svg import inline_figure, inline_file, reflow
-from .report_waste import PARTS, waste_figure, waste_table
-from .roles import Roles
-from .schema import Experiment
-from .store import number as load_text
-from .summary import bounds_of, cast_of, load_name
-from .terminal import (
+from ..analysis.frontier import INTERACTIVITY, THROUGHPUT, frontier, line, usable
+from ..analysis.intervals import LEAST_SEEDS, mean_interval
+from ..analysis.roles import Roles
+from ..analysis.summary import bounds_of, cast_of, load_name
+from ..config.schema import Experiment
+from ..show.figures import frontier_figure, load_figure
+from ..show.terminal import (
     REFERENCES,
     anchor_cell,
     anchor_notes,
@@ -32,6 +26,12 @@ from .terminal import (
     speedup_columns,
     speedup_notes,
 )
+from ..show.threshold import threshold_table
+from ..sweep.store import number as load_text
+from .html import Column, Html, beside, join, notes, section, table
+from .sizes import Chosen, chosen_sizes, cost_of, sizes_figure
+from .svg import inline_figure, inline_file, reflow
+from .waste import PARTS, waste_figure, waste_table
 
 NONE = "-"
 WIDTH = 5.6

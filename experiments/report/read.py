@@ -11,11 +11,11 @@ from typing import Any
 import polars as pl
 from pydantic import ValidationError
 
-from .cells import Cell, Plan
-from .errors import ConfigError
-from .problems import to_config_error
-from .schema import Experiment
-from .yaml_loader import load_document
+from ..config.document import load_document
+from ..config.errors import ConfigError
+from ..config.problems import to_config_error
+from ..config.schema import Experiment
+from ..sweep.plan import Cell, Plan
 
 COMPLETE = "complete"
 _UNFINISHED = {

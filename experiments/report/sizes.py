@@ -15,15 +15,15 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..sim.cost import StepCost
-from ..sim.curve import reference_samples
-from ..sim.profile import FlatProfileWarning, ProfileError, dump_profile, load_profile
-from .canvas import canvas
-from .points import profile_of
-from .roles import Roles
-from .schema import Experiment
-from .store import number
-from .styles import styles
+from ...sim.cost import StepCost
+from ...sim.curve import reference_samples
+from ...sim.profile import FlatProfileWarning, ProfileError, dump_profile, load_profile
+from ..analysis.roles import Roles
+from ..config.schema import Experiment
+from ..show.canvas import canvas
+from ..show.styles import styles
+from ..sweep.points import profile_of
+from ..sweep.store import number
 
 _COLUMNS = ["batch_tokens", "executed_tokens"]
 _SCHEMA: dict[str, Any] = {"arm": pl.String, "load": pl.Float64, "executed": pl.Int64, "steps": pl.Int64}

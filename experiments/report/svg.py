@@ -10,7 +10,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .report_html import Html, tag
+from .html import Html, tag
 
 MARK = "mark-"
 """How the identifiers of what shows data begin, after the figure's prefix."""

@@ -8,19 +8,19 @@ from typing import Any
 
 import polars as pl
 
-from ..sim.frontier import INTERACTIVITY, THROUGHPUT
-from .cells import Cell
-from .effect_figure import effect_figure
-from .effects import effect_table
-from .report_html import Column, Html, beside, join, notes, section, table
-from .report_parts import WIDTH, Part, further_parts, sections, sizes_part
-from .report_run import ReportRun
-from .report_svg import inline_figure, reflow
-from .report_waste import PARTS, waste_table
-from .store import number as load_text
-from .summary import cast_of, cells_of
-from .terminal import number
-from .terminal_cells import ARMS_TITLE, arm_columns, effect_columns, effect_notes, effect_title
+from ..analysis.effects import effect_table
+from ..analysis.frontier import INTERACTIVITY, THROUGHPUT
+from ..analysis.summary import cast_of, cells_of
+from ..show.effect import effect_figure
+from ..show.terminal import number
+from ..show.terminal_sweep import ARMS_TITLE, arm_columns, effect_columns, effect_notes, effect_title
+from ..sweep.plan import Cell
+from ..sweep.store import number as load_text
+from .html import Column, Html, beside, join, notes, section, table
+from .parts import WIDTH, Part, further_parts, sections, sizes_part
+from .read import ReportRun
+from .svg import inline_figure, reflow
+from .waste import PARTS, waste_table
 
 MOST_CELLS = 4
 """Combinations shown in full; a sweep with more has tables only."""

@@ -8,10 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from .report_html import Column, Html, notes, preformatted, section, table
-from .report_run import TuneRun
-from .report_svg import inline_file
-from .tune_terminal import (
+from ..tune.terminal import (
     compared,
     constraint_columns,
     front_columns,
@@ -20,6 +17,9 @@ from .tune_terminal import (
     parameter_columns,
     study_notes,
 )
+from .html import Column, Html, notes, preformatted, section, table
+from .read import TuneRun
+from .svg import inline_file
 
 
 def tune_sections(run: TuneRun, prefix: str) -> Iterator[Html]:

@@ -9,9 +9,9 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .canvas import canvas
-from .roles import Roles
-from .store import number
+from ..analysis.roles import Roles
+from ..show.canvas import canvas
+from ..sweep.store import number
 
 PARTS = {
     "anchors": ("#0072B2", ""),

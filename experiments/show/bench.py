@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 from matplotlib.figure import Figure
 
+from ..config.errors import ConfigError
 from .canvas import canvas
-from .errors import ConfigError
 
 TIMED = ("gpu", "cpu")
 """Modes in which a time means something."""

@@ -8,10 +8,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from ..policies.checker import Report
-from ..policies.explain import Explanation
-from ..policies.explain_text import Grid, arithmetic, law_grid, law_note, law_title, path_grid, path_notes
-from ..policies.rules import RuleReport
+from ...policies.lossless.checker import Report
+from ...policies.lossless.explain import Explanation
+from ...policies.lossless.explanation import Grid, arithmetic, law_grid, law_note, law_title, path_grid, path_notes
+from ...policies.lossless.rules import RuleReport
 
 Cells = list[str]
 

@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from ..sim.cost import StepCost
-from ..sim.curve import reference_samples
-from ..sim.jaggedness import Riser, risers
+from ...sim.cost import StepCost
+from ...sim.curve import reference_samples
+from ...sim.jaggedness import Riser, risers
 
 _LABELLED = 3
 _SAMPLE, _CURVE, _RISER, _LIMIT = "#9aa5b1", "#1f4e79", "#c0392b", "#7a7a7a"

@@ -11,9 +11,9 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..config.schema import AgainstArm, Effect
+from ..sweep.store import shown
 from .canvas import canvas, say_empty
-from .schema import AgainstArm, Effect
-from .store import shown
 from .styles import COLOURS, MARKERS
 
 MOST_LETTERS = 30

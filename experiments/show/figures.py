@@ -20,23 +20,23 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from ..sim.frontier import Bools, Floats, Line, frontier, line, usable
+from ..analysis.effects import effect_table
+from ..analysis.frontier import Bools, Floats, Line, frontier, line, usable
+from ..analysis.roles import Roles
+from ..analysis.summary import cast_of, cells_of, load_name
+from ..analysis.transient import transient_figure, transient_table
+from ..sweep.identity import identity
+from ..sweep.plan import Cell
+from ..sweep.runner import sweep_points
+from ..sweep.store import write_parquet
 from .canvas import canvas, save, say_empty
-from .cells import Cell
-from .effect_figure import effect_figure
-from .effects import effect_table
-from .figure_threshold import threshold_figure, threshold_table
-from .identity import identity
-from .roles import Roles
-from .runner import sweep_points
-from .store import write_parquet
+from .effect import effect_figure
 from .styles import Style, styles
-from .summary import cast_of, cells_of, load_name
-from .transient import transient_figure, transient_table
+from .threshold import threshold_figure, threshold_table
 
 if TYPE_CHECKING:
-    from .cells import Plan
-    from .schema import Effect, Experiment
+    from ..config.schema import Effect, Experiment
+    from ..sweep.plan import Plan
 
 BUDGET = "verify_budget"
 BAND_ALPHA = 0.22

@@ -15,7 +15,7 @@ import matplotlib
 import numpy as np
 from matplotlib.colors import to_hex
 
-from .roles import Roles
+from ..analysis.roles import Roles
 
 BOUND = "#8c8c8c"
 _BY_WORD = {"autoregressive": "#000000", "mtp": "#E69F00", "async": "#D55E00", "greedy": "#009E73", "thresh": "#CC79A7"}

@@ -9,8 +9,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ..sim.frontier import THROUGHPUT
-from ..sim.student import LEAST_SEEDS
+from ..analysis.frontier import THROUGHPUT
+from ..analysis.intervals import LEAST_SEEDS
 
 Summary = dict[str, Any]
 Column = tuple[str, list[str]]

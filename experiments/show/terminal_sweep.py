@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from .store import shown
+from ..sweep.store import shown
 from .terminal import anchor_cell, number, print_table, say
 
 Summary = dict[str, Any]

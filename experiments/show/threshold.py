@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from .canvas import canvas, say_empty
 
 if TYPE_CHECKING:
-    from .schema import Arm, Experiment
+    from ..config.schema import Arm, Experiment
 
 ACCEPTED, REJECTED, RATE = "#2171b5", "#cfcfcf", "#D55E00"
 _COLUMNS = {"benchmark": pl.String, "threshold": pl.Float64, "accepted": pl.Float64, "verified": pl.Float64}

@@ -19,9 +19,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from .errors import ConfigError
+from ..config.errors import ConfigError
+from ..config.working_directory import make_importable, make_working_directory_importable
 from .identity import source_hash
-from .working_directory import make_importable, make_working_directory_importable
 
 ONE_THREAD = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """Set in workers: there are as many of them as processors."""

@@ -15,9 +15,9 @@ from typing import Any
 import numpy
 import polars
 
-from ..sim.profile import dump_profile, load_profile
-from .errors import ConfigError
-from .schema import Experiment, RecordedDrafts, expanded_arms
+from ...sim.profile import dump_profile, load_profile
+from ..config.errors import ConfigError
+from ..config.schema import Experiment, RecordedDrafts, expanded_arms
 
 _CODE = ("traces", "policies", "sim")
 

@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ..config.document import dump
+from ..config.errors import ConfigError
+from ..config.schema import Experiment
 from . import store
-from .cells import Plan
-from .errors import ConfigError
 from .identity import file_hashes, versions
-from .schema import Experiment
-from .yaml_loader import dump
+from .plan import Plan
 
 _HASH = re.compile("(sha256:)?[0-9a-f]{64}")
 
@@ -74,7 +74,7 @@ def write_run(folder: Path, plan: Plan, whole: Mapping[str, Any], **facts: Any) 
     manifest = {
         **versions(),
         "platform": platform.platform(),
-        "git": git_state(Path(__file__).resolve().parents[1]),
+        "git": git_state(Path(__file__).resolve().parents[2]),
         "seeds": experiment.seeds,
         "files": _files(experiment),
         **facts,

@@ -11,15 +11,15 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from .columns import METRICS, OTHERS
-from .effects import check_effects
-from .errors import ConfigError, known_errors
+from ..analysis.effects import check_effects
+from ..config.columns import METRICS, OTHERS
+from ..config.document import Document, KeyPath
+from ..config.errors import ConfigError, known_errors
+from ..config.overrides import check_path, has, overlap, replace
+from ..config.resolve import experiment_of, is_file_key, read_document, replace_by_file
+from ..config.schema import Experiment, expanded_arms
 from .identity import digest, identity
-from .overrides import check_path, has, overlap, replace
 from .points import check_points
-from .resolve import experiment_of, is_file_key, read_document, replace_by_file
-from .schema import Experiment, expanded_arms
-from .yaml_loader import Document, KeyPath
 
 MOST_CELLS = 10_000
 

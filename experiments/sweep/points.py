@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ..policies.interface import Policy, PolicyError
-from ..policies.registry import build_policy
-from ..sim.captured import with_captured_sizes
-from ..sim.cost import StepCost
-from ..sim.curve import Lookup
-from ..sim.drafts import DraftError, make_draft_model
-from ..sim.engine import run
-from ..sim.metrics import Sla, point_metrics
-from ..sim.profile import FlatProfileWarning, Profile, load_profile
-from ..sim.requests import Requests
-from ..sim.scenario import Prefill, Scenario
-from ..traces import (
+from ...policies.interface import Policy, PolicyError
+from ...policies.registry import build_policy
+from ...sim.captured import with_captured_sizes
+from ...sim.cost import StepCost
+from ...sim.curve import Lookup
+from ...sim.drafts import DraftError, make_draft_model
+from ...sim.engine import run
+from ...sim.metrics import Sla, point_metrics
+from ...sim.profile import FlatProfileWarning, Profile, load_profile
+from ...sim.requests import Requests
+from ...sim.scenario import Prefill, Scenario
+from ...traces import (
     Arrivals,
     LengthTable,
     flash_arrivals,
@@ -40,7 +40,7 @@ from ..traces import (
     wave_arrivals,
     window,
 )
-from .schema import (
+from ..config.schema import (
     Arm,
     DisaggregatedPrefill,
     Experiment,

@@ -17,13 +17,13 @@ from typing import Any
 
 import polars as pl
 
-from ..sim.requests import SimulationError
+from ...sim.requests import SimulationError
+from ..config.errors import PointError, known_errors
+from ..config.schema import Experiment, expanded_arms
 from . import store
-from .errors import PointError, known_errors
 from .executors import Site
 from .identity import identity, point_key
 from .points import PointResult, run_point
-from .schema import Experiment, expanded_arms
 from .store import Point
 
 RunPoint = Callable[[Experiment, str, float, int], PointResult]

@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from .errors import ConfigError
+from ..config.errors import ConfigError
 from .points import PointResult
 
 REQUIRED = (

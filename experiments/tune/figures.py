@@ -12,10 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from .canvas import canvas, save
-from .styles import COLOURS
-from .tune_schema import Objective, Range, Tune
-from .tune_space import column_value, label_of
+from ..config.schema_tune import Objective, Range, Tune
+from ..show.canvas import canvas, save
+from ..show.styles import COLOURS
+from .space import column_value, label_of
 
 BLUE, RED, GREY = COLOURS[0], COLOURS[1], "#9a9a9a"
 _WIDE = 4

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ..sim.frontier import Line, line, seed_lines, throughput_at_anchor, usable
-from .errors import ConfigError
-from .nearest import suggestion
-from .tune_schema import Tune
+from ..analysis.frontier import Line, line, seed_lines, throughput_at_anchor, usable
+from ..config.errors import ConfigError
+from ..config.nearest import suggestion
+from ..config.schema_tune import Tune
 
 BySeed = tuple[float | None, ...]
 

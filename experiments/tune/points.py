@@ -12,12 +12,12 @@ from pathlib import Path
 
 import polars as pl
 
-from .executors import Site
-from .identity import identity, point_key
-from .points import run_point
-from .runner import Advance, RunPoint, Sweep, run_points
-from .store import Point
-from .tune_space import Candidate
+from ..sweep.executors import Site
+from ..sweep.identity import identity, point_key
+from ..sweep.points import run_point
+from ..sweep.runner import Advance, RunPoint, Sweep, run_points
+from ..sweep.store import Point
+from .space import Candidate
 
 
 @dataclass(frozen=True)

@@ -14,23 +14,25 @@ from typing import Any
 import polars as pl
 from rich.console import Console
 
-from . import store, tune_figures, tune_study
-from .executors import Site, cluster, processes
-from .identity import digest, identity, versions
-from .manifest import git_state, now, open_folder
-from .points import check_points
-from .progress import show_progress
-from .resolve import find_config
-from .run_command import Interrupted, processors, stop_on_signals
-from .schema import Experiment
-from .tune_measure import Measured, NoValueError, measure
-from .tune_points import Evaluator, kept_open
-from .tune_schema import Objective, Tune
-from .tune_space import LOAD, Candidate, Space, load_space
-from .tune_terminal import print_study
-from .tune_verdict import in_words, seeds_table, verdict
-from .working_directory import make_working_directory_importable
-from .yaml_loader import dump
+from ..config.document import dump
+from ..config.resolve import find_config
+from ..config.schema import Experiment
+from ..config.schema_tune import Objective, Tune
+from ..config.working_directory import make_working_directory_importable
+from ..runs import Interrupted, processors, stop_on_signals
+from ..sweep import store
+from ..sweep.executors import Site, cluster, processes
+from ..sweep.identity import digest, identity, versions
+from ..sweep.manifest import git_state, now, open_folder
+from ..sweep.points import check_points
+from ..sweep.progress import show_progress
+from . import figures as tune_figures
+from . import study as tune_study
+from .measure import Measured, NoValueError, measure
+from .points import Evaluator, kept_open
+from .space import LOAD, Candidate, Space, load_space
+from .terminal import print_study
+from .verdict import in_words, seeds_table, verdict
 
 Summary = dict[str, Any]
 
@@ -326,7 +328,7 @@ def _write_run(folder: Path, space: Space, whole: Mapping[str, Any], **facts: An
         **versions(),
         "optuna": _optuna_version(),
         "platform": platform.platform(),
-        "git": git_state(Path(__file__).resolve().parents[1]),
+        "git": git_state(Path(__file__).resolve().parents[2]),
         "seeds": space.tune.seeds.model_dump(),
         **facts,
         "identity": whole,

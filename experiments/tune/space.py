@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from .cells import AXES, FIXED
-from .columns import no_metric
-from .errors import ConfigError, known_errors
-from .nearest import suggestion
-from .overrides import check_path, overlap, replace
-from .points import check_points
-from .resolve import experiment_of, read_document
-from .schema import Experiment
-from .tune_schema import AT_ANCHOR, MARGIN, MARGIN_BOUNDS, Constraint, Objective, Range, Tune
-from .yaml_loader import Document, KeyPath
+from ..config.columns import no_metric
+from ..config.document import Document, KeyPath
+from ..config.errors import ConfigError, known_errors
+from ..config.nearest import suggestion
+from ..config.overrides import check_path, overlap, replace
+from ..config.resolve import experiment_of, read_document
+from ..config.schema import Experiment
+from ..config.schema_tune import AT_ANCHOR, MARGIN, MARGIN_BOUNDS, Constraint, Objective, Range, Tune
+from ..sweep.plan import AXES, FIXED
+from ..sweep.points import check_points
 
 LOAD = "sweep.load"
 SPACE: KeyPath = ("tune", "space")

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import polars as pl
 
-from . import store
-from .errors import ConfigError
-from .tune_measure import Measured
-from .tune_schema import Range, Tune
-from .tune_space import Candidate, Parameters, Space, column_value
+from ..config.errors import ConfigError
+from ..config.schema_tune import Range, Tune
+from ..sweep import store
+from .measure import Measured
+from .space import Candidate, Parameters, Space, column_value
 
 if TYPE_CHECKING:
     import optuna
@@ -222,7 +222,7 @@ def _note_position(folder: Path) -> None:
 
 
 def _sampler(space: Space, batch: int) -> optuna.samplers.BaseSampler:
-    from .tune_sampler import FreshSampler
+    from .sampler import FreshSampler
 
     seed = int(np.random.SeedSequence([space.tune.seed, batch]).generate_state(1)[0])
     return FreshSampler(seed, _distributions(space), STARTUP, space.tune.sampler == "tpe", _refuser(space))

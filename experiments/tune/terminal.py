@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.console import Console
 
-from .terminal import print_table, say
-from .tune_verdict import why_open
+from ..show.terminal import print_table, say
+from .verdict import why_open
 
 Summary = dict[str, Any]
 Column = tuple[str, list[str]]

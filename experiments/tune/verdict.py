@@ -8,9 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from ..sim.student import LEAST_SEEDS, Interval, mean_interval, ratio_interval
-from .tune_measure import BySeed, Measured
-from .tune_schema import Objective, Tune
+from ..analysis.intervals import LEAST_SEEDS, Interval, mean_interval, ratio_interval
+from ..config.schema_tune import Objective, Tune
+from .measure import BySeed, Measured
 
 BETTER, WORSE, OPEN = "better", "worse", "no difference shown"
 MIXED = "better in one objective and worse in another"

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from ..common import KernelError, interpreting
 from .cases import Case, Tensors, Verdict
-from .common import KernelError, interpreting
 from .machine import Machine, commit, package_version, this_machine
 from .providers import PROVIDERS, Unavailable, bind, case_of, first_line
 from .roofline import Ceilings, floor_us

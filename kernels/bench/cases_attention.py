@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import torch
 
-from .attention import Attention, AttentionTiles, AttentionWorkspace, attention_work, varlen_attention
-from .attention_reference import varlen_attention_reference
+from ..attention import Attention, AttentionTiles, AttentionWorkspace, attention_work, varlen_attention
+from ..attention_reference import varlen_attention_reference
 from .cases import Case, Run, Tensors, Verdict, generator, named_rows, poisoned, some_rows, worst
 from .roofline import Work
 from .shapes import Shape

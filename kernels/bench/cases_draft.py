@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from ..confidence import Confidence, confidence
+from ..confidence_reference import confidence_reference
+from ..markov import DraftBlock, MarkovWorkspace, draft_block
+from ..markov_reference import draft_block_reference
+from ..rnn import RnnStep, RnnWeights, rnn_step
+from ..rnn_reference import rnn_step_reference
 from .cases import (
     CLEAR,
     SEED,
@@ -20,12 +26,6 @@ from .cases import (
     some_rows,
     worst,
 )
-from .confidence import Confidence, confidence
-from .confidence_reference import confidence_reference
-from .markov import DraftBlock, MarkovWorkspace, draft_block
-from .markov_reference import draft_block_reference
-from .rnn import RnnStep, RnnWeights, rnn_step
-from .rnn_reference import rnn_step_reference
 from .roofline import Work, confidence_work, markov_work, rnn_work
 
 OTHER_TOKENS = "other_tokens"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from .admit import Admission, Layout, admit, layout
-from .admit_reference import admit_reference, layout_reference
+from ..admit import Admission, Layout, admit, layout
+from ..admit_reference import admit_reference, layout_reference
+from ..verify import Verified, VerifyWorkspace, verify_chain
+from ..verify_reference import verify_chain_reference
 from .cases import (
     CLEAR,
     Case,
@@ -22,8 +24,6 @@ from .cases import (
 )
 from .roofline import Work, admit_work, layout_work, verify_work
 from .shapes import Shape
-from .verify import Verified, VerifyWorkspace, verify_chain
-from .verify_reference import verify_chain_reference
 
 LAST = 1 - 2**-24
 """The greatest uniform."""

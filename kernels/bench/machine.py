@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from .common import interpreting
+from ..common import interpreting
 
-_ROOT = Path(__file__).resolve().parents[1]
+_ROOT = Path(__file__).resolve().parents[2]
 _QUERIED = ("driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem", "power.limit")
 _PACKAGES = ("torch", "triton", "numpy", "flashinfer-python", "flash-attn", "specsched")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .common import KernelError
+from ..common import KernelError
 
 OPS = ("markov", "rnn", "confidence", "admit", "attention", "verify")
 

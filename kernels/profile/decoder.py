@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 import torch.nn.functional as F
 
-from .common import KernelError
+from ..common import KernelError
 from .decoder_attention import Attend, Batch
 from .decoder_parts import Dense, Experts, Random
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 import torch
 import torch.nn.functional as F
 
-from .attention import varlen_attention
-from .common import KernelError, tiles
+from ..attention import varlen_attention
+from ..common import KernelError, tiles
 
 HOST_BYTES = 1 << 26
 """Keys and values that the CPU path gathers at a time."""

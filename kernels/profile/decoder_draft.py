@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import torch
 
+from ..markov import draft_block
 from .decoder import Decoder
 from .decoder_attention import Batch
 from .decoder_parts import Random
-from .markov import draft_block
 
 _T = torch.Tensor
 Sample = Callable[[_T, _T, _T, _T, _T, _T], _T]

@@ -15,11 +15,11 @@ import torch
 import torch.nn.functional as F
 import triton
 
-from .common import KernelError, interpreting
+from ..common import KernelError, interpreting
 from .decoder import Decoder
 from .decoder_attention import Attend, Batch, Pool, device_attention, host_attention
 from .decoder_draft import Drafter, Sample, device_sample, host_sample
-from .profile_models import ProfiledModel
+from .models import ProfiledModel
 from .profiler import Point
 
 GROUPED_MAJORS = (9, 10)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from .attention import MAX_TOKENS
-from .common import KernelError
+from ..attention import MAX_TOKENS
+from ..common import KernelError
 from .decoder import DecoderShape
 
 MAX_ROWS = 256

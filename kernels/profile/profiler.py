@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from .attention import MAX_TOKENS
-from .common import KernelError
-from .profile_models import MAX_ROWS, ProfiledModel
+from ..attention import MAX_TOKENS
+from ..common import KernelError
+from .models import MAX_ROWS, ProfiledModel
 
 CAPTURE_LIMIT = 1024
 """Largest captured size."""

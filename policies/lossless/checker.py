@@ -16,10 +16,10 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, Verbosity, given, settings
 from hypothesis import seed as seeded
 
-from .checks import ask, check_policy, policy_name, start_state
+from ..checks import ask, check_policy, policy_name, start_state
+from ..interface import Policy, PolicyError
 from .decoders import RIGHT, Decoder
 from .exact import ExactLaw, WorldTooLarge, freeze, law
-from .interface import Policy, PolicyError
 from .rules import RuleReport, probe
 from .scripts import Script, Situation, arguments, random_script, view_of
 from .strategies import Size, worlds

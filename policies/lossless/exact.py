@@ -16,8 +16,8 @@ from itertools import product
 from math import lcm, prod
 from typing import Any, Literal
 
+from ..interface import Policy
 from .decoders import RIGHT, Decoder, finish
-from .interface import Policy
 from .stepping import RowState, Seen, State, Stepper, freeze, generation_of
 from .worlds import Tokens, World
 

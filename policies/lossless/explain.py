@@ -7,11 +7,11 @@ from fractions import Fraction
 from itertools import islice
 from typing import Any
 
+from ..checks import policy_name
+from ..interface import Policy
 from .blame import anticipation, coupling
-from .checks import policy_name
 from .decoders import RIGHT, Decoder
 from .exact import ExactLaw, JointLaw, Law, Verdict, distance, law
-from .interface import Policy
 from .notation import letters, world_lines
 from .paths import Path, paths
 from .stepping import Stepper
@@ -111,7 +111,7 @@ class Explanation:
 
     def lines(self) -> list[str]:
         """Return the whole as plain text."""
-        from .explain_text import explanation_lines
+        from .explanation import explanation_lines
 
         return explanation_lines(self)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Floats
+from ..arrays import Floats
 from .scripts import ScriptCost, random_seconds
 
 

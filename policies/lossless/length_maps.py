@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Ints
-from .checks import ask, policy_name, start_state
+from ..arrays import Ints
+from ..checks import ask, policy_name, start_state
+from ..interface import Policy, PolicyError, View
 from .exact import generation_of
-from .interface import Policy, PolicyError, View
 from .worlds import Distribution, RowPlan, Tokens, World
 
 Drafts = tuple[Tokens, ...]

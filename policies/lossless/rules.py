@@ -21,8 +21,8 @@ from typing import Literal
 
 import numpy as np
 
-from .checks import ask, policy_name, start_state
-from .interface import Policy, PolicyError
+from ..checks import ask, policy_name, start_state
+from ..interface import Policy, PolicyError
 from .scripts import Script, ScriptCost, Situation, random_script, view_of
 from .what_if import Confidences, beyond, in_a_row
 

@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from .arrays import Floats
+from ..arrays import Floats
 from .tails import chi_square_critical, chi_square_tail, noncentral_tail
 
 Key = TypeVar("Key", bound=Hashable)

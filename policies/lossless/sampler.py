@@ -1,8 +1,8 @@
 """A brute-force sampler of little worlds, to hold exact laws against.
 
-It shares no code with the enumeration in `specsched.policies.exact` beyond what a policy is shown: every draw is
-followed on its own, in float64 and with a random generator, nothing is merged and no probability is multiplied. Draws
-are NumPy columns; a policy is asked once for all draws in which it has seen the same so far and gets the same coin.
+It shares no code with the enumeration in `exact` beyond what a policy is shown: every draw is followed on its own, in
+float64 and with a random generator, nothing is merged and no probability is multiplied. Draws are NumPy columns; a
+policy is asked once for all draws in which it has seen the same so far and gets the same coin.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Bools, Floats, Ints
-from .checks import ask, start_state
+from ..arrays import Bools, Floats, Ints
+from ..checks import ask, start_state
+from ..generation import Generation
+from ..interface import Policy, View
 from .decoders import Decoder
-from .generation import Generation
-from .interface import Policy, View
 from .worlds import Distribution, Tokens, World, WorldError
 
 _DENSE = 1 << 22

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .checks import policy_name
-from .interface import Policy, PolicyError, Safety
-from .registry import POLICIES
+from ..checks import policy_name
+from ..interface import Policy, PolicyError, Safety
+from ..registry import POLICIES
 
 if TYPE_CHECKING:
     from .rules import RuleReport

@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .arrays import Floats, Ints
-from .checks import ask, start_state
+from ..arrays import Floats, Ints
+from ..checks import ask, start_state
+from ..generation import Generation
+from ..interface import Policy, StepCost, View
 from .exact import freeze, generation_of
-from .generation import Generation
-from .interface import Policy, StepCost, View
 from .worlds import WorldCost
 
 SPECIAL = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)

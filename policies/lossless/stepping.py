@@ -1,6 +1,6 @@
 """One step of a little world: who takes part, what the policy sees and answers, what a row's state becomes.
 
-`specsched.policies.exact` spreads probability over these steps; `specsched.policies.explain` writes them out.
+`exact` spreads probability over these steps; `explain` writes them out.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .checks import ask, start_state
+from ..checks import ask, start_state
+from ..generation import Generation
+from ..interface import Policy, PolicyError, View
 from .decoders import Block, Chain, Decoder, blocks, chains
-from .generation import Generation
-from .interface import Policy, PolicyError, View
 from .worlds import Tokens, World
 
 Seen = tuple[tuple[float, ...], int | None]

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from .arrays import Floats
+from ..arrays import Floats
 
 _TINY = 1e-17
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)

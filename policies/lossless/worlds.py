@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .arrays import Floats
+from ..arrays import Floats
 
 Distribution = tuple[Fraction, ...]
 """Probabilities by token."""

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Ints
-from .checks import ask, start_state
-from .interface import Policy, PolicyError, View
-from .problems import describe
-from .scripts import Moment, Script, random_script, random_seconds, view_of
+from ..arrays import Ints
+from ..checks import ask, start_state
+from ..interface import Policy, PolicyError, View
+from ..lossless.scripts import Moment, Script, random_script, random_seconds, view_of
+from ..problems import describe
 
 SHOWN = 6
 """Rows of a batch that messages print."""

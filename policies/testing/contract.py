@@ -2,7 +2,7 @@
 
 ::
 
-    from specsched.policies.contract import PolicyContract
+    from specsched.policies.testing.contract import PolicyContract
 
     class TestMine(PolicyContract):
         policy = Mine(depth=3)
@@ -23,9 +23,15 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from .checker import check
-from .checks import check_policy, policy_name, start_state
-from .contract_batches import (
+from ..checks import check_policy, policy_name, start_state
+from ..interface import LaggedBudget, Policy, PolicyError
+from ..lossless.checker import check
+from ..lossless.exact import freeze
+from ..lossless.explain import explain
+from ..lossless.rules import probe
+from ..lossless.scripts import Script, arguments, view_of
+from ..problems import describe
+from .batches import (
     Turn,
     constant,
     distinct,
@@ -40,12 +46,6 @@ from .contract_batches import (
     turn_at,
     turns,
 )
-from .exact import freeze
-from .explain import explain
-from .interface import LaggedBudget, Policy, PolicyError
-from .problems import describe
-from .rules import probe
-from .scripts import Script, arguments, view_of
 
 LARGE_ID = 2**62
 """Ids of engines may be hashes."""

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from specsched.experiments.run_command import run_experiment
-from specsched.experiments.tune_command import NothingFoundError, run_tuning
+from specsched.experiments.runs import run_experiment
+from specsched.experiments.tune.run import NothingFoundError, run_tuning
 
 PLAIN = """
 workload: {lengths: {prompt: 20, output: 24}, cohort: 24, warmup: 8}

@@ -7,9 +7,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from specsched.experiments.resolve import load_experiment
-from specsched.experiments.schema import expanded_arms
-from specsched.sim.student import t_quantile
+from specsched.experiments.analysis.intervals import t_quantile
+from specsched.experiments.config.resolve import load_experiment
+from specsched.experiments.config.schema import expanded_arms
 
 ROOT = Path(__file__).resolve().parents[2]
 GPUS = 4

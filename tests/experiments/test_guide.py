@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "guide.md").read_text(encoding="utf-8")
-COMMAND = [sys.executable, "-c", "from specsched.experiments.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from specsched.experiments.cli.main import main; main()"]
 
 
 def blocks(language: str) -> list[str]:

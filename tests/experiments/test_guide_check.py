@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from specsched.policies import Ints, Policy, View
-from specsched.policies.checker import check
+from specsched.policies.lossless.checker import check
 
 SCRIPT = runpy.run_path(str(Path(__file__).resolve().parents[2] / "benchmarks/guide_check.py"))
 SECTION = SCRIPT["section"](SCRIPT["GUIDE"].read_text(encoding="utf-8"))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import polars as pl
 
-from specsched.experiments.columns import METRICS, OTHERS
-from specsched.experiments.summary import summarize_points
+from specsched.experiments.analysis.summary import summarize_points
+from specsched.experiments.config.columns import METRICS, OTHERS
 from specsched.sim.cost import StepCost
 from specsched.sim.metrics import Sla, point_metrics
 from specsched.sim.profile import load_profile

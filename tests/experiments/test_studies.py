@@ -13,13 +13,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from specsched.experiments import effects, transient
-from specsched.experiments.cells import load_plan
-from specsched.experiments.errors import ConfigError
-from specsched.experiments.points import build_scenario, profile_of, run_point
-from specsched.experiments.resolve import load_experiment
-from specsched.experiments.run_command import run_experiment
-from specsched.experiments.store import Point
+from specsched.experiments.analysis import effects, transient
+from specsched.experiments.config.errors import ConfigError
+from specsched.experiments.config.resolve import load_experiment
+from specsched.experiments.runs import run_experiment
+from specsched.experiments.sweep.plan import load_plan
+from specsched.experiments.sweep.points import build_scenario, profile_of, run_point
+from specsched.experiments.sweep.store import Point
 
 from .test_sweeps import TEXT, effect_points, plan_of
 

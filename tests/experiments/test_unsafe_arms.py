@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from specsched.experiments import cli
+from specsched.experiments.cli import main as cli
 
 EXPERIMENT = """\
 workload: {lengths: {prompt: 100, output: 30}, cohort: 12}

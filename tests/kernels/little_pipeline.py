@@ -22,9 +22,9 @@ from specsched.kernels.confidence import confidence
 from specsched.kernels.markov import draft_block
 from specsched.kernels.verify import verify_chain
 from specsched.policies import Generation, Policy, View
-from specsched.policies.decoders import RIGHT, Block, blocks
-from specsched.policies.exact import JointLaw
-from specsched.policies.worlds import Distribution, Tokens, World
+from specsched.policies.lossless.decoders import RIGHT, Block, blocks
+from specsched.policies.lossless.exact import JointLaw
+from specsched.policies.lossless.worlds import Distribution, Tokens, World
 
 NAN = math.nan
 EDGE = Fraction(1, 2**20)

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from specsched.experiments import cli_kernels
+from specsched.experiments.cli import kernels as cli_kernels
 from specsched.kernels import gate
 from specsched.kernels.common import KernelError
 from specsched.kernels.registry import kernels
@@ -25,7 +25,7 @@ FINE = gate.Compiled("sm_90", "admit_rank", "x", 64, 1024, 0, None, 1000, 0.5, 1
 def specsched(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own, where kernels are compiled."""
     clean = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    code = "from specsched.experiments.cli import main; main()"
+    code = "from specsched.experiments.cli.main import main; main()"
     return subprocess.run(
         [sys.executable, "-c", code, "kernels", *arguments], env=clean, capture_output=True, text=True, check=False
     )
@@ -160,7 +160,7 @@ def test_the_default_architectures_are_all() -> None:
 def test_ctrl_c_ends_the_compilers_and_says_so() -> None:
     """The workers are in the process group too, as at a terminal."""
     clean = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    code = "from specsched.experiments.cli import main; main()"
+    code = "from specsched.experiments.cli.main import main; main()"
     command = [sys.executable, "-c", code, "kernels", "compile", "--op", "verify"]
     process = subprocess.Popen(
         command, env=clean, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

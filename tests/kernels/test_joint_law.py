@@ -16,15 +16,15 @@ from specsched.kernels.admit import admit
 from specsched.kernels.confidence import confidence
 from specsched.policies import Generation, Ints, Policy, View, admit_top_k
 from specsched.policies.async_topk import AsyncTopK
-from specsched.policies.decoders import BROKEN_DECODERS, RIGHT
-from specsched.policies.exact import distance, law
+from specsched.policies.lossless.decoders import BROKEN_DECODERS, RIGHT
+from specsched.policies.lossless.exact import distance, law
+from specsched.policies.lossless.worlds import RowPlan, World, appendix_a
 from specsched.policies.retrospective import Retrospective
 from specsched.policies.static import Static
-from specsched.policies.worlds import RowPlan, World, appendix_a
 from specsched.sim.drafts import make_draft_model
 from specsched.sim.engine import run
 from tests.kernels.little_pipeline import Decoding, Kernels, Uniforms, above_low, below_high, middle, residual_law
-from tests.policies.broken import BudgetFromOtherRows
+from tests.policies.lossless.broken import BudgetFromOtherRows
 from tests.sim.scenes import requests, scenario
 
 A, B = 0, 1

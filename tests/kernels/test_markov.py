@@ -18,7 +18,7 @@ from specsched.kernels.common import KernelError
 from specsched.kernels.markov import DraftBlock, MarkovWorkspace, Tiles, draft_block
 from specsched.kernels.markov_kernels import first_above, markov_scan
 from specsched.kernels.markov_reference import draft_block_reference, gumbel_reference
-from specsched.policies.sampled import assert_law
+from specsched.policies.lossless.sampled import assert_law
 from tests.kernels.far import far
 from tests.kernels.guards import Guards, relative_error
 

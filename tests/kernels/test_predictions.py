@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from specsched.experiments.bench_figure import bench_table
-from specsched.kernels.bench import Row
-from specsched.kernels.shapes import select
+from specsched.experiments.show.bench import bench_table
+from specsched.kernels.bench.bench import Row
+from specsched.kernels.bench.shapes import select
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "benchmarks" / "gpu_predictions.py"

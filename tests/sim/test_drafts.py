@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from specsched.experiments.chain_walk import walk
+from specsched.experiments.fits.chain_walk import walk
 from specsched.sim.drafts import ConstantDrafts, DraftError, DraftModel, RecordedDrafts, make_draft_model
 
 NORMAL_99 = 2.5758

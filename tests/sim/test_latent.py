@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from specsched.experiments.calibrate_latent import figure6_distance, load_figures, request_variation
-from specsched.experiments.chain_walk import (
+from specsched.experiments.fits.calibrate_latent import figure6_distance, load_figures, request_variation
+from specsched.experiments.fits.chain_walk import (
     Rounds,
     block_table,
     conditional_acceptance,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from specsched.experiments.cli_traces import app
+from specsched.experiments.cli.traces import app
 from specsched.traces import TraceError, generate_trace, read_trace, rounded_statistics, trace_statistics, write_trace
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specsched.sim.frontier import (
+from specsched.experiments.analysis.frontier import (
     Line,
     frontier,
     interactivity_at_throughput,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from specsched.sim.student import Interval, mean_interval, ratio_interval, t_quantile
+from specsched.experiments.analysis.intervals import Interval, mean_interval, ratio_interval, t_quantile
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 8, 9, 30, 101, 1000])

@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 from scipy import stats
 
-from specsched.experiments.roles import roles
-from specsched.experiments.schema import Experiment
-from specsched.experiments.summary import summarize, summarize_points
-from specsched.experiments.terminal import print_summary
+from specsched.experiments.analysis.roles import roles
+from specsched.experiments.analysis.summary import summarize, summarize_points
+from specsched.experiments.config.schema import Experiment
+from specsched.experiments.show.terminal import print_summary
 
 LOADS = (1, 4, 16, 64)
 

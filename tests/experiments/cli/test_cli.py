@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 import yaml
 
-from specsched.experiments import cli
-from specsched.experiments.schema import Experiment
+from specsched.experiments.cli import main as cli
+from specsched.experiments.config.schema import Experiment
 from specsched.sim.profile import dump_profile, load_profile
 
 TEXT = """\
@@ -356,7 +356,7 @@ def test_the_other_commands_take_their_own_options(specsched: Command, tmp_path:
 
 def test_help_starts_without_what_computes() -> None:
     code = (
-        "import sys, specsched.experiments.cli; "
+        "import sys, specsched.experiments.cli.main; "
         "print([name for name in ('numpy', 'polars', 'simpy', 'matplotlib', 'torch') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -364,7 +364,7 @@ def test_help_starts_without_what_computes() -> None:
 
 
 def test_every_key_is_documented() -> None:
-    docs = Path(__file__).resolve().parents[2] / "docs"
+    docs = Path(__file__).resolve().parents[3] / "docs"
     text = (docs / "scenario.md").read_text() + (docs / "tuning.md").read_text()
     names = set(Experiment.model_fields)
     for definition in Experiment.model_json_schema()["$defs"].values():
@@ -374,7 +374,7 @@ def test_every_key_is_documented() -> None:
 
 
 def test_the_smallest_file_of_the_documentation_is_an_experiment(specsched: Command, tmp_path: Path) -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs" / "scenario.md").read_text()
+    text = (Path(__file__).resolve().parents[3] / "docs" / "scenario.md").read_text()
     example = text.split("```yaml\n")[1].split("```")[0]
     assert set(yaml.safe_load(example)) <= set(Experiment.model_fields)
     (tmp_path / "y.yaml").write_text(example)

@@ -13,15 +13,15 @@ from typing import Any
 import polars as pl
 import pytest
 
-from specsched.experiments.bench_figure import SCHEMA, bench_figure, bench_table, timed, write_table
-from specsched.experiments.errors import ConfigError
+from specsched.experiments.config.errors import ConfigError
+from specsched.experiments.show.bench import SCHEMA, bench_figure, bench_table, timed, write_table
 
 TIMES = ("p20_us", "p50_us", "p80_us", "repeats", "floor_us", "floor_over_p50")
 
 SPOILED = """
 import os
 os.environ["TRITON_INTERPRET"] = "1"
-from specsched.kernels.cases_step import AdmitCase, LayoutCase
+from specsched.kernels.bench.cases_step import AdmitCase, LayoutCase
 right = AdmitCase.eager
 def off(case, given):
     return {name: each + 1 for name, each in right(case, given).items()}
@@ -33,7 +33,7 @@ def stop(case, given):
 def specsched(*arguments: str, before: str = "") -> subprocess.CompletedProcess[str]:
     """Run the command where nothing has chosen the interpreter yet."""
     clean = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    code = f"{before}\nfrom specsched.experiments.cli import main; main()"
+    code = f"{before}\nfrom specsched.experiments.cli.main import main; main()"
     return subprocess.run(
         [sys.executable, "-c", code, "kernels", "bench", *arguments],
         env=clean | {"CUDA_VISIBLE_DEVICES": ""},
@@ -144,7 +144,7 @@ def row(**values: Any) -> dict[str, Any]:
 
 
 def test_columns_are_the_fields_of_a_row() -> None:
-    from specsched.kernels.bench import Row
+    from specsched.kernels.bench.bench import Row
 
     assert [each.name for each in fields(Row)] == list(SCHEMA)
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from specsched.experiments import cli_check
-from specsched.experiments.cli import main
-from specsched.policies import checker
+from specsched.experiments.cli import check as cli_check
+from specsched.experiments.cli.main import main
+from specsched.policies.lossless import checker
 
 MODULE = '''
 from dataclasses import dataclass
@@ -199,7 +199,8 @@ def test_ctrl_c_tells_how_far_it_came(run: Any, monkeypatch: pytest.MonkeyPatch)
 
 def test_help_needs_no_search_and_names_the_exit_codes() -> None:
     script = (
-        "import sys; sys.argv = ['specsched', 'check', '--help']; from specsched.experiments.cli import main; main()"
+        "import sys; sys.argv = ['specsched', 'check', '--help']\n"
+        "from specsched.experiments.cli.main import main; main()"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0

@@ -21,8 +21,8 @@ from specsched.sim.profile import load_profile
 LAW = """
 import json, sys
 from pathlib import Path
-from specsched.experiments import cli
-from specsched.kernels.profile_machines import HostMachine
+from specsched.experiments.cli import main as cli
+from specsched.kernels.profile.machines import HostMachine
 
 def law(self, point, warm, timed):
     global calls
@@ -193,7 +193,7 @@ def test_what_cannot_be_done_is_one_line(case: str, message: str, ran: Ran) -> N
 
 
 def test_the_real_clock_gives_a_profile_or_a_reason(tmp_path: Path) -> None:
-    code = "from specsched.experiments.cli import main; main()"
+    code = "from specsched.experiments.cli.main import main; main()"
     command = [sys.executable, "-c", code, *PROFILE, "--limit", "8", "-o", "real.json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     (file,) = tmp_path.glob("real.*.jsonl")

@@ -9,8 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from specsched.experiments.cli_profiles import GAP_ROWS, gap_report, profile_summary, profiles
-from specsched.experiments.curve_figure import write_curve_figure
+from specsched.experiments.cli.profiles import GAP_ROWS, gap_report, profile_summary, profiles
+from specsched.experiments.show.curve import write_curve_figure
 from specsched.sim.cost import StepCost
 from specsched.sim.profile import ProfileError, load_profile, profile_from_samples, profile_names
 

@@ -8,8 +8,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specsched.experiments.errors import ConfigError
-from specsched.experiments.yaml_loader import Document, dump, load_document, parse_value
+from specsched.experiments.config.document import Document, dump, load_document, parse_value
+from specsched.experiments.config.errors import ConfigError
 
 # Scalars of the core schema, YAML 1.2.2 section 10.3.2, beside what YAML 1.1 makes of them.
 WORDS = ["on", "off", "yes", "no", "Yes", "y", "1_000", "2026-08-14", "1:30", "0o8", "0b11", "1e", "+", ".", "nUll"]

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from specsched.experiments.errors import ConfigError
-from specsched.experiments.overrides import override
-from specsched.experiments.resolve import load_experiment, shipped_experiments
-from specsched.experiments.yaml_loader import Document, load_document
+from specsched.experiments.config.document import Document, load_document
+from specsched.experiments.config.errors import ConfigError
+from specsched.experiments.config.overrides import override
+from specsched.experiments.config.resolve import load_experiment, shipped_experiments
 
 TEXT = """\
 workload: {mode: closed}

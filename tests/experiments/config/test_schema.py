@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from specsched.experiments.errors import ConfigError
-from specsched.experiments.resolve import find_config, load_experiment, shipped_experiments
-from specsched.experiments.schema import Experiment, band_names, expanded_arms
-from specsched.experiments.yaml_loader import dump
+from specsched.experiments.config.document import dump
+from specsched.experiments.config.errors import ConfigError
+from specsched.experiments.config.resolve import find_config, load_experiment, shipped_experiments
+from specsched.experiments.config.schema import Experiment, band_names, expanded_arms
 
 TEXT = """\
 workload:

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from specsched.experiments.calibrate_latent import (
+from specsched.experiments.fits.calibrate_latent import (
     Sizes,
     fit_level,
     fit_temperatures,
@@ -24,13 +24,13 @@ from specsched.experiments.calibrate_latent import (
     sample_text,
     shift_to_length,
 )
-from specsched.experiments.chain_walk import BlockTable, conditional_acceptance, survival_counts, walk, walk_table
-from specsched.experiments.figure5 import PANELS, figure5_benchmarks, predict, prefix_lengths, threshold_point
-from specsched.experiments.simplex import minimize
+from specsched.experiments.fits.chain_walk import BlockTable, conditional_acceptance, survival_counts, walk, walk_table
+from specsched.experiments.fits.figure5 import PANELS, figure5_benchmarks, predict, prefix_lengths, threshold_point
+from specsched.experiments.fits.simplex import minimize
 from specsched.sim.acceptance import LATENT_FILE, Text
 from specsched.sim.drafts import make_draft_model
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FIGURE = "figure5_published.csv"
 
 
@@ -55,9 +55,9 @@ GUARDED = f"""
 import json, sys
 opened = []
 sys.addaudithook(lambda event, arguments: opened.append(str(arguments[0])) if event == "open" else None)
-from specsched.experiments.calibrate_latent import Sizes, calibrate, load_figures
-from specsched.experiments.figure5 import predict
-import specsched.experiments.figure5 as module
+from specsched.experiments.fits.calibrate_latent import Sizes, calibrate, load_figures
+from specsched.experiments.fits.figure5 import predict
+import specsched.experiments.fits.figure5 as module
 fitted = calibrate(load_figures(), Sizes(text=20, view=20, level=60, sts=70))
 points = predict("raw", requests=5, output_tokens=64).rows()
 seen = [name for name in opened if "fig5" in name or "figure5" in name and not name.endswith((".py", ".pyc"))]

@@ -17,19 +17,19 @@ import pytest
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
-from specsched.experiments import report_html
-from specsched.experiments.cells import load_plan
-from specsched.experiments.cli_report import report as command
-from specsched.experiments.columns import METRICS, SHARES
-from specsched.experiments.errors import ConfigError
-from specsched.experiments.points import run_point
-from specsched.experiments.report import write_report
-from specsched.experiments.report_compare import differences, ratios
-from specsched.experiments.report_run import ReportRun, read_run
-from specsched.experiments.report_sizes import chosen_sizes, cost_of
-from specsched.experiments.report_svg import inline_figure
-from specsched.experiments.report_waste import waste_table
-from specsched.experiments.summary import cells_of
+from specsched.experiments.analysis.summary import cells_of
+from specsched.experiments.cli.report import report as command
+from specsched.experiments.config.columns import METRICS, SHARES
+from specsched.experiments.config.errors import ConfigError
+from specsched.experiments.report import html as report_html
+from specsched.experiments.report.compare import differences, ratios
+from specsched.experiments.report.page import write_report
+from specsched.experiments.report.read import ReportRun, read_run
+from specsched.experiments.report.sizes import chosen_sizes, cost_of
+from specsched.experiments.report.svg import inline_figure
+from specsched.experiments.report.waste import waste_table
+from specsched.experiments.sweep.plan import load_plan
+from specsched.experiments.sweep.points import run_point
 
 
 class Reader(HTMLParser):

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from specsched.experiments.report import write_report
+from specsched.experiments.report.page import write_report
 
 pytestmark = pytest.mark.browser
 

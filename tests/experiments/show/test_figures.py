@@ -16,12 +16,12 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 
-from specsched.experiments.canvas import save
-from specsched.experiments.figure_threshold import threshold_figure, threshold_table
-from specsched.experiments.figures import draw, frontier_figure, load_figure
-from specsched.experiments.roles import Roles, roles
-from specsched.experiments.schema import Experiment
-from specsched.experiments.styles import styles
+from specsched.experiments.analysis.roles import Roles, roles
+from specsched.experiments.config.schema import Experiment
+from specsched.experiments.show.canvas import save
+from specsched.experiments.show.figures import draw, frontier_figure, load_figure
+from specsched.experiments.show.styles import styles
+from specsched.experiments.show.threshold import threshold_figure, threshold_table
 
 BANDS = {"mtp-1": ("mtp-1-low", "mtp-1-high")}
 SPEEDS = {"autoregressive": 100, "mtp-1": 150, "mtp-1-low": 160, "mtp-1-high": 140, "static-3": 200, "static-7": 190}
@@ -95,9 +95,9 @@ def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
     make_points().write_parquet(tmp_path / "points.parquet")
     code = (
         "import sys, polars as pl; from pathlib import Path\n"
-        "from specsched.experiments.canvas import save\n"
-        "from specsched.experiments.figures import frontier_figure, load_figure\n"
-        "from specsched.experiments.roles import roles\n"
+        "from specsched.experiments.show.canvas import save\n"
+        "from specsched.experiments.show.figures import frontier_figure, load_figure\n"
+        "from specsched.experiments.analysis.roles import roles\n"
         "points, folder = pl.read_parquet(sys.argv[1]), Path(sys.argv[2])\n"
         "cast = roles(points, bands={'mtp-1': ('mtp-1-low', 'mtp-1-high')})\n"
         "save(frontier_figure(points, [120.0], cast), folder / 'frontier')\n"

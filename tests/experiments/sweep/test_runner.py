@@ -14,15 +14,15 @@ from typing import Any
 import polars as pl
 import pytest
 
-from specsched.experiments import store
-from specsched.experiments.errors import ConfigError, PointError
-from specsched.experiments.executors import processes
-from specsched.experiments.identity import identity
-from specsched.experiments.points import PointResult
-from specsched.experiments.resolve import load_experiment
-from specsched.experiments.runner import Task, longest_first, run_points, sweep_points
-from specsched.experiments.schema import Experiment
-from specsched.experiments.store import Point
+from specsched.experiments.config.errors import ConfigError, PointError
+from specsched.experiments.config.resolve import load_experiment
+from specsched.experiments.config.schema import Experiment
+from specsched.experiments.sweep import store
+from specsched.experiments.sweep.executors import processes
+from specsched.experiments.sweep.identity import identity
+from specsched.experiments.sweep.points import PointResult
+from specsched.experiments.sweep.runner import Task, longest_first, run_points, sweep_points
+from specsched.experiments.sweep.store import Point
 from specsched.policies.interface import PolicyError
 
 TEXT = """\
@@ -194,7 +194,7 @@ def test_the_content_of_a_trace_counts_and_its_place_does_not(tmp_path: Path) ->
 
 
 def command(*arguments: str, threads: int = 1) -> tuple[list[str], dict[str, str]]:
-    code = "from specsched.experiments.cli import main; main()"
+    code = "from specsched.experiments.cli.main import main; main()"
     environment = {**os.environ, "POLARS_MAX_THREADS": str(threads), "OMP_NUM_THREADS": "1"}
     return [sys.executable, "-c", code, "run", *arguments], environment
 

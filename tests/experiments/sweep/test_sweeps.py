@@ -24,20 +24,28 @@ import pytest
 from distributed import KilledWorker, LocalCluster
 from rich.console import Console
 
-from specsched.experiments import effects, executors
-from specsched.experiments.cells import load_plan
-from specsched.experiments.errors import ConfigError, PointError
-from specsched.experiments.executors import KILLED_ON_CLUSTER, Site, _cluster_executor, _pass_on, cluster, processes
-from specsched.experiments.identity import identity
-from specsched.experiments.points import PointResult, build_scenario, run_point
-from specsched.experiments.report import write_report
-from specsched.experiments.resolve import repeated
-from specsched.experiments.run_command import run_experiment
-from specsched.experiments.runner import CHANGED, OTHER_INPUTS, missing, run_points, sweep_points
-from specsched.experiments.schema import Experiment
-from specsched.experiments.terminal import print_table
-from specsched.experiments.tune_command import run_tuning
-from specsched.experiments.yaml_loader import dump
+from specsched.experiments.analysis import effects
+from specsched.experiments.config.document import dump
+from specsched.experiments.config.errors import ConfigError, PointError
+from specsched.experiments.config.resolve import repeated
+from specsched.experiments.config.schema import Experiment
+from specsched.experiments.report.page import write_report
+from specsched.experiments.runs import run_experiment
+from specsched.experiments.show.terminal import print_table
+from specsched.experiments.sweep import executors
+from specsched.experiments.sweep.executors import (
+    KILLED_ON_CLUSTER,
+    Site,
+    _cluster_executor,
+    _pass_on,
+    cluster,
+    processes,
+)
+from specsched.experiments.sweep.identity import identity
+from specsched.experiments.sweep.plan import load_plan
+from specsched.experiments.sweep.points import PointResult, build_scenario, run_point
+from specsched.experiments.sweep.runner import CHANGED, OTHER_INPUTS, missing, run_points, sweep_points
+from specsched.experiments.tune.run import run_tuning
 
 from .test_runner import command, contents, run_command, wait_until
 

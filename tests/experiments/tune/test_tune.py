@@ -9,14 +9,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from specsched.experiments.errors import ConfigError
-from specsched.experiments.resolve import load_experiment, shipped_experiments
-from specsched.experiments.run_command import run_experiment
-from specsched.experiments.tune_command import front_of
-from specsched.experiments.tune_measure import NoValueError, measure
-from specsched.experiments.tune_schema import Constraint, Objective, Tune
-from specsched.experiments.tune_space import Space, load_space
-from specsched.experiments.tune_verdict import BETTER, OPEN, WORSE, in_words, sentence, verdict
+from specsched.experiments.config.errors import ConfigError
+from specsched.experiments.config.resolve import load_experiment, shipped_experiments
+from specsched.experiments.config.schema_tune import Constraint, Objective, Tune
+from specsched.experiments.runs import run_experiment
+from specsched.experiments.tune.measure import NoValueError, measure
+from specsched.experiments.tune.run import front_of
+from specsched.experiments.tune.space import Space, load_space
+from specsched.experiments.tune.verdict import BETTER, OPEN, WORSE, in_words, sentence, verdict
 
 TEXT = """\
 workload: {lengths: {prompt: 100, output: 40}, cohort: 40}

@@ -19,22 +19,23 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from specsched.experiments import executors, tune_study
-from specsched.experiments.cells import load_plan
-from specsched.experiments.cli import app
-from specsched.experiments.errors import ConfigError, PointError
-from specsched.experiments.executors import processes
-from specsched.experiments.points import PointResult, build_scenario, run_point
-from specsched.experiments.resolve import load_experiment, shipped_experiments
-from specsched.experiments.run_command import run_experiment
-from specsched.experiments.runner import RunPoint
-from specsched.experiments.schema import Experiment
-from specsched.experiments.tune_command import front_of, measuring, run_tuning
-from specsched.experiments.tune_measure import Measured, measure
-from specsched.experiments.tune_points import Evaluator, kept_open
-from specsched.experiments.tune_space import Candidate, Space, load_space
-from specsched.experiments.tune_study import open_study, search, trials_table
-from specsched.experiments.tune_verdict import verdict
+from specsched.experiments.cli.main import app
+from specsched.experiments.config.errors import ConfigError, PointError
+from specsched.experiments.config.resolve import load_experiment, shipped_experiments
+from specsched.experiments.config.schema import Experiment
+from specsched.experiments.runs import run_experiment
+from specsched.experiments.sweep import executors
+from specsched.experiments.sweep.executors import processes
+from specsched.experiments.sweep.plan import load_plan
+from specsched.experiments.sweep.points import PointResult, build_scenario, run_point
+from specsched.experiments.sweep.runner import RunPoint
+from specsched.experiments.tune import study as tune_study
+from specsched.experiments.tune.measure import Measured, measure
+from specsched.experiments.tune.points import Evaluator, kept_open
+from specsched.experiments.tune.run import front_of, measuring, run_tuning
+from specsched.experiments.tune.space import Candidate, Space, load_space
+from specsched.experiments.tune.study import open_study, search, trials_table
+from specsched.experiments.tune.verdict import verdict
 
 from .test_runner import command, wait_until
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from specsched.kernels import bench, machine
-from specsched.kernels.bench import Bench, Row, prepare, run
-from specsched.kernels.cases import Case, Run, Tensors
-from specsched.kernels.cases_step import AdmitCase, LayoutCase
+from specsched.kernels.bench import bench, machine
+from specsched.kernels.bench.bench import Bench, Row, prepare, run
+from specsched.kernels.bench.cases import Case, Run, Tensors
+from specsched.kernels.bench.cases_step import AdmitCase, LayoutCase
+from specsched.kernels.bench.machine import Machine, clocks, commit, cpu_name, environment, this_machine
+from specsched.kernels.bench.providers import PROVIDERS, Unavailable
+from specsched.kernels.bench.roofline import Ceilings
+from specsched.kernels.bench.timing import Times
 from specsched.kernels.common import KernelError
-from specsched.kernels.machine import Machine, clocks, commit, cpu_name, environment, this_machine
-from specsched.kernels.providers import PROVIDERS, Unavailable
-from specsched.kernels.roofline import Ceilings
-from specsched.kernels.timing import Times
 
 CPU = torch.device("cpu")
 HERE = Machine(CPU, "Little CPU", None, 1 << 30)
@@ -251,7 +251,7 @@ def test_clocks_are_as_their_tool_prints_them(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_a_missing_package_is_named() -> None:
-    from specsched.kernels.providers import _module
+    from specsched.kernels.bench.providers import _module
 
     with pytest.raises(Unavailable, match="the package flash_attention_9 is not installed"):
         _module("flash_attention_9")

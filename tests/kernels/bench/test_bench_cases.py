@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from specsched.kernels import cases_attention, cases_draft, cases_step, shapes
-from specsched.kernels.cases import (
+from specsched.kernels.bench import cases_attention, cases_draft, cases_step, shapes
+from specsched.kernels.bench.cases import (
     CLEAR,
     TOLERANCE,
     Tensors,
@@ -21,10 +21,10 @@ from specsched.kernels.cases import (
     some_rows,
     worst,
 )
-from specsched.kernels.cases_step import VerifyCase
+from specsched.kernels.bench.cases_step import VerifyCase
+from specsched.kernels.bench.providers import PROVIDERS, Unavailable, bind, case_of
+from specsched.kernels.bench.shapes import CI, OPS, REAL, Shape, select
 from specsched.kernels.common import KernelError
-from specsched.kernels.providers import PROVIDERS, Unavailable, bind, case_of
-from specsched.kernels.shapes import CI, OPS, REAL, Shape, select
 from specsched.kernels.verify_reference import verify_chain_reference
 
 CPU = torch.device("cpu")

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from specsched.kernels import providers
-from specsched.kernels.cases import Tensors
-from specsched.kernels.cases_attention import CHUNK, AttentionCase
-from specsched.kernels.providers import Unavailable
-from specsched.kernels.shapes import Shape
+from specsched.kernels.bench import providers
+from specsched.kernels.bench.cases import Tensors
+from specsched.kernels.bench.cases_attention import CHUNK, AttentionCase
+from specsched.kernels.bench.providers import Unavailable
+from specsched.kernels.bench.shapes import Shape
 
 CPU = torch.device("cpu")
 SIZES = {"R": 3, "T": 3, "context": 300, "HQ": 4, "HKV": 2, "D": 16, "page": 64, "split": 1}

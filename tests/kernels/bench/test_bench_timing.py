@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from specsched.kernels import timing
-from specsched.kernels.bench import Bench, run
-from specsched.kernels.cases import Run, Tensors
-from specsched.kernels.machine import Machine
-from specsched.kernels.roofline import Ceilings, Work, floor_us
-from specsched.kernels.timing import MOST_COPIES, CpuTimer, CudaTimer, Times, copies, measure_ceilings
+from specsched.kernels.bench import timing
+from specsched.kernels.bench.bench import Bench, run
+from specsched.kernels.bench.cases import Run, Tensors
+from specsched.kernels.bench.machine import Machine
+from specsched.kernels.bench.roofline import Ceilings, Work, floor_us
+from specsched.kernels.bench.timing import MOST_COPIES, CpuTimer, CudaTimer, Times, copies, measure_ceilings
 
 CPU = torch.device("cpu")
 

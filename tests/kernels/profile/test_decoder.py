@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from specsched.kernels.attention_reference import varlen_attention_reference
 from specsched.kernels.common import KernelError
-from specsched.kernels.decoder import Decoder, DecoderShape
-from specsched.kernels.decoder_attention import (
+from specsched.kernels.profile.decoder import Decoder, DecoderShape
+from specsched.kernels.profile.decoder_attention import (
     HOST_BYTES,
     Batch,
     Pool,
@@ -22,8 +22,8 @@ from specsched.kernels.decoder_attention import (
     host_attention,
     parts,
 )
-from specsched.kernels.decoder_draft import Drafter, device_sample, host_sample
-from specsched.kernels.decoder_parts import Dense, Experts, Random
+from specsched.kernels.profile.decoder_draft import Drafter, device_sample, host_sample
+from specsched.kernels.profile.decoder_parts import Dense, Experts, Random
 
 from .guards import relative_error
 
@@ -68,7 +68,7 @@ def test_host_attention_in_several_turns_is_one(monkeypatch: pytest.MonkeyPatch)
     q, (keys, values) = torch.randn(20, 4, 16), cache()
     whole = host_attention(q, keys, values, batch)
     assert HOST_BYTES > 6 * 3 * 16 * 2 * 16 * 4 * 2
-    monkeypatch.setattr("specsched.kernels.decoder_attention.HOST_BYTES", 1)
+    monkeypatch.setattr("specsched.kernels.profile.decoder_attention.HOST_BYTES", 1)
     assert relative_error(host_attention(q, keys, values, batch), whole.double()) < 1e-6
 
 

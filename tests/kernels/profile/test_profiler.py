@@ -14,12 +14,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from specsched.kernels import profile_machines
 from specsched.kernels.common import KernelError
-from specsched.kernels.decoder import DecoderShape
-from specsched.kernels.profile_machines import HOST_LEAST, CudaMachine, HostMachine, machine
-from specsched.kernels.profile_models import MAX_ROWS, MODELS, ProfiledModel, model_named
-from specsched.kernels.profiler import (
+from specsched.kernels.profile import machines as profile_machines
+from specsched.kernels.profile.decoder import DecoderShape
+from specsched.kernels.profile.machines import HOST_LEAST, CudaMachine, HostMachine, machine
+from specsched.kernels.profile.models import MAX_ROWS, MODELS, ProfiledModel, model_named
+from specsched.kernels.profile.profiler import (
     ANCHORS,
     APART,
     APART_SHARE,
@@ -498,7 +498,7 @@ def test_clocks_that_cannot_be_read_are_said_to_be_so(monkeypatch: pytest.Monkey
     assert profile_machines._clocks() == "not readable"
 
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/kernels.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[3] / "docs/kernels.md").read_text(encoding="utf-8")
 SECTION = " ".join(PAGE.split("\n## The profiler\n")[1].split("\n## ")[0].split())
 
 

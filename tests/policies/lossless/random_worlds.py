@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from specsched.policies.worlds import Distribution, RowPlan, World
+from specsched.policies.lossless.worlds import Distribution, RowPlan, World
 
 
 def random_law(rng: np.random.Generator, vocabulary: int, zeros: float = 0.1) -> Distribution:

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from specsched.policies import Policy
-from specsched.policies.exact import ExactLaw, law
-from specsched.policies.worlds import RowPlan, World, appendix_a
+from specsched.policies.lossless.exact import ExactLaw, law
+from specsched.policies.lossless.worlds import RowPlan, World, appendix_a
 
 from .broken import BROKEN, SAFE, TiesToLater, hillis_steele
 from .worlds import view

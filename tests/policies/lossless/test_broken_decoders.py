@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from specsched.policies import Policy
-from specsched.policies.decoders import BROKEN_DECODERS, RIGHT
-from specsched.policies.exact import law
+from specsched.policies.lossless.decoders import BROKEN_DECODERS, RIGHT
+from specsched.policies.lossless.exact import law
+from specsched.policies.lossless.worlds import RowPlan, World
 from specsched.policies.static import Static
 from specsched.policies.threshold import Threshold
-from specsched.policies.worlds import RowPlan, World
 
 Laws = tuple[tuple[Fraction, ...], ...]
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from specsched.policies import Ints, Policy, PolicyError, View, build_policy
-from specsched.policies.checker import Report, check, check_pure, search, shares, sizes_for
-from specsched.policies.decoders import BROKEN_DECODERS, RIGHT
-from specsched.policies.exact import law
-from specsched.policies.length_maps import length_map, row_wise
-from specsched.policies.strategies import Size
+from specsched.policies.lossless.checker import Report, check, check_pure, search, shares, sizes_for
+from specsched.policies.lossless.decoders import BROKEN_DECODERS, RIGHT
+from specsched.policies.lossless.exact import law
+from specsched.policies.lossless.length_maps import length_map, row_wise
+from specsched.policies.lossless.strategies import Size
+from specsched.policies.lossless.worlds import World, appendix_a
 from specsched.policies.threshold import Threshold
-from specsched.policies.worlds import World, appendix_a
 
 from .broken import BROKEN, SAFE
 
@@ -130,7 +130,7 @@ def test_tallies_add_up_and_progress_is_told() -> None:
 
 
 def test_worlds_too_large_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specsched.policies.checker.LIMIT", 20)
+    monkeypatch.setattr("specsched.policies.lossless.checker.LIMIT", 20)
     found = search(SAFE["greedy early stop"], [(Size(1, 2, 2, 3), 40)])
     (tally,) = found.tallies
     assert tally.too_large > 0

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from specsched.policies import Generation, Ints, Policy, PolicyError, View, build_policy
-from specsched.policies.decoders import BROKEN_DECODERS
-from specsched.policies.exact import ExactLaw, WorldTooLarge, distance, freeze, law, target_law
-from specsched.policies.scripts import play, random_script
-from specsched.policies.worlds import Distribution, RowPlan, Tokens, World, appendix_a, coupled_rows
+from specsched.policies.lossless.decoders import BROKEN_DECODERS
+from specsched.policies.lossless.exact import ExactLaw, WorldTooLarge, distance, freeze, law, target_law
+from specsched.policies.lossless.scripts import play, random_script
+from specsched.policies.lossless.worlds import Distribution, RowPlan, Tokens, World, appendix_a, coupled_rows
 from specsched.sim.history import History
 
 from .random_worlds import random_world

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from specsched.policies import Ints, Policy, View, build_policy
-from specsched.policies.exact import WorldTooLarge, law
-from specsched.policies.worlds import RowPlan, appendix_a
+from specsched.policies.lossless.exact import WorldTooLarge, law
+from specsched.policies.lossless.worlds import RowPlan, appendix_a
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specsched.policies import Ints, Policy, View, build_policy
-from specsched.policies.decoders import BROKEN_DECODERS
-from specsched.policies.exact import law
-from specsched.policies.explain import SHOWN, Explanation, explain
-from specsched.policies.explain_text import path_grid
-from specsched.policies.notation import drafted, letters, number
-from specsched.policies.strategies import Size, worlds
-from specsched.policies.worlds import RowPlan, appendix_a, coupled_rows
+from specsched.policies.lossless.decoders import BROKEN_DECODERS
+from specsched.policies.lossless.exact import law
+from specsched.policies.lossless.explain import SHOWN, Explanation, explain
+from specsched.policies.lossless.explanation import path_grid
+from specsched.policies.lossless.notation import drafted, letters, number
+from specsched.policies.lossless.strategies import Size, worlds
+from specsched.policies.lossless.worlds import RowPlan, appendix_a, coupled_rows
 
 HALF = Fraction(1, 2)
 

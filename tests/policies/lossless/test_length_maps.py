@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from specsched.policies import Ints, Policy, PolicyError, View, build_policy
-from specsched.policies.exact import JointLaw, law
-from specsched.policies.length_maps import (
+from specsched.policies.lossless.exact import JointLaw, law
+from specsched.policies.lossless.length_maps import (
     Drafts,
     LengthMap,
     LengthMapError,
@@ -30,9 +30,9 @@ from specsched.policies.length_maps import (
     row_wise,
     stopping_set,
 )
-from specsched.policies.worlds import Distribution, RowPlan, Tokens, World, appendix_a, coupled_rows
+from specsched.policies.lossless.worlds import Distribution, RowPlan, Tokens, World, appendix_a, coupled_rows
 
-SCRIPT = runpy.run_path(str(Path(__file__).resolve().parents[2] / "benchmarks/length_maps.py"))
+SCRIPT = runpy.run_path(str(Path(__file__).resolve().parents[3] / "benchmarks/length_maps.py"))
 SMALLEST = list(all_maps((1, 1), 2))
 F = Fraction
 # (p_d(A) by row, p_t(A) by row)

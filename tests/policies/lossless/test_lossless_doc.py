@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from specsched.policies import build_policy
-from specsched.policies.exact import ExactLaw, Law, law
-from specsched.policies.length_maps import LengthMap, MapPolicy, revealing_world
+from specsched.policies.lossless.exact import ExactLaw, Law, law
+from specsched.policies.lossless.length_maps import LengthMap, MapPolicy, revealing_world
+from specsched.policies.lossless.worlds import World, appendix_a, coupled_rows
 from specsched.policies.retrospective import Retrospective
 from specsched.policies.static import Static
 from specsched.policies.threshold import Threshold
-from specsched.policies.worlds import World, appendix_a, coupled_rows
 
 from .broken import AcceptedPrefix, hillis_steele
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "lossless.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).resolve().parents[3] / "docs" / "lossless.md").read_text(encoding="utf-8")
 PROSE = re.sub(r"(<!-- ([a-z ]+) -->).*?(<!-- end of \2 -->)", r"\1\n\3", TEXT, flags=re.DOTALL)
 BIASED = Retrospective()
 A, B = 0, 1

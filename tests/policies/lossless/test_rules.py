@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from specsched.policies import Ints, LaggedBudget, LaggedView, Policy, PolicyError, View, build_policy
+from specsched.policies.lossless.rules import Violation, probe, row_wise, stopping_set
+from specsched.policies.lossless.scripts import Situation, play, random_script
+from specsched.policies.lossless.what_if import beyond, in_a_row
 from specsched.policies.retrospective import Retrospective
-from specsched.policies.rules import Violation, probe, row_wise, stopping_set
-from specsched.policies.scripts import Situation, play, random_script
-from specsched.policies.what_if import beyond, in_a_row
 
 from .broken import BROKEN, SAFE
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from specsched.policies.sampled import Sampler, assert_law, chi_square, draws_needed, power, two_samples
-from specsched.policies.tails import chi_square_critical, chi_square_tail, noncentral_tail
+from specsched.policies.lossless.sampled import Sampler, assert_law, chi_square, draws_needed, power, two_samples
+from specsched.policies.lossless.tails import chi_square_critical, chi_square_tail, noncentral_tail
 
 DEGREES = [1, 2, 3, 7, 29, 31, 32, 33, 100, 2001, 150_000]
 DIE = {face: Fraction(1, 6) for face in range(1, 7)}

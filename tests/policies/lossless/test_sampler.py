@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from specsched.policies import Ints, Policy, PolicyError, View, build_policy
-from specsched.policies.decoders import BROKEN_DECODERS, RIGHT, Decoder
-from specsched.policies.exact import ExactLaw, distance, law
-from specsched.policies.sampled import Fit, chi_square, draws_needed
-from specsched.policies.sampler import sample
-from specsched.policies.worlds import RowPlan, World, WorldError, appendix_a, coupled_rows
+from specsched.policies.lossless.decoders import BROKEN_DECODERS, RIGHT, Decoder
+from specsched.policies.lossless.exact import ExactLaw, distance, law
+from specsched.policies.lossless.sampled import Fit, chi_square, draws_needed
+from specsched.policies.lossless.sampler import sample
+from specsched.policies.lossless.worlds import RowPlan, World, WorldError, appendix_a, coupled_rows
 
 from .random_worlds import random_world
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from specsched.policies.strategies import Size, worlds
-from specsched.policies.worlds import World
+from specsched.policies.lossless.strategies import Size, worlds
+from specsched.policies.lossless.worlds import World
 
 
 def drawn(size: Size, own_token: bool = False, count: int = 300) -> list[World]:

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from specsched.policies import Ints, Policy, View, build_policy
-from specsched.policies.checker import check
-from specsched.policies.exact import law
-from specsched.policies.explain import explain
+from specsched.policies.lossless.checker import check
+from specsched.policies.lossless.exact import law
+from specsched.policies.lossless.explain import explain
+from specsched.policies.lossless.rules import probe
+from specsched.policies.lossless.witness import witness
 from specsched.policies.retrospective import Retrospective
-from specsched.policies.rules import probe
-from specsched.policies.witness import witness
 
 from .broken import BROKEN
 

@@ -1,0 +1,1 @@
+"""From points to what a run says: frontier, intervals, roles of arms, effects, summary."""

@@ -1,0 +1,1 @@
+"""The ``specsched`` command, one file a subcommand."""

@@ -1,0 +1,1 @@
+"""Offline calibration: from published or measured figures to what a simulation reads."""

@@ -1,0 +1,1 @@
+"""From an experiment to finished points: combinations, workers, the run folder, what a result depends on."""

@@ -1,0 +1,1 @@
+"""Search of the parameters of an arm, judged on held-out seeds."""

@@ -1,0 +1,1 @@
+"""Is every kernel right, and how fast: problems, providers, timing, floors."""

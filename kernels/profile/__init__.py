@@ -1,0 +1,1 @@
+"""Measured step costs of a synthetic decoder, for the simulator."""

@@ -1,0 +1,1 @@
+"""The losslessness checker: little worlds enumerated exactly, two rules, a search for counterexamples."""

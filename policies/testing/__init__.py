@@ -1,0 +1,1 @@
+"""The public policy contract: a test class for policies of one's own."""
