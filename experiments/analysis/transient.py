@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from ..config.schema import Experiment, WaveArrivals
-from ..show.canvas import canvas, say_empty
-from ..show.styles import COLOURS, MARKERS
-from ..sweep.store import Point, number
+from ..sweep.store import Point
 from .intervals import mean_interval
 
 Floats = npt.NDArray[np.float64]
@@ -110,37 +105,3 @@ def _averages(seeds: Sequence[Floats]) -> Iterator[tuple[Any, ...]]:
             interval = mean_interval(values)
             ends = (interval.low, interval.high) if interval else (None, None)
             yield name, place - BEFORE, float(np.mean(values)), *ends, len(seeds), waves
-
-
-def transient_figure(table: pl.DataFrame, title: str = "") -> Figure:
-    """Return a panel for each quantity and in it a line for each arm, step by step around the wave.
-
-    Args:
-        table: as `transient_table` returns it.
-        title: heading.
-    """
-    figure, axes = canvas(3.2 * len(QUANTITIES), 4.0, len(QUANTITIES))
-    figure.suptitle(title)
-    if not len(table):
-        say_empty(axes[0], "no wave of joins")
-        return figure
-    for each, (name, label) in zip(axes, QUANTITIES.items(), strict=True):
-        _panel(each, table.filter(pl.col("quantity") == name), label)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=8, frameon=False, fontsize=9)
-    return figure
-
-
-def _panel(axes: Axes, part: pl.DataFrame, label: str) -> None:
-    loads = part["load"].n_unique()
-    lines = part.partition_by("arm", "load", maintain_order=True)
-    for line, colour, marker in zip(lines, cycle(COLOURS), cycle(MARKERS), strict=False):
-        arm, load = line["arm"][0], line["load"][0]
-        name = arm if loads == 1 else f"{arm} at {number(load)}"
-        x, y = line["offset"].to_numpy(), line["mean"].to_numpy()
-        axes.plot(x, y, color=colour, marker=marker, markersize=3, linewidth=1.1, label=name)
-        known = line.drop_nulls("low")
-        axes.fill_between(known["offset"], known["low"], known["high"], color=colour, alpha=0.12, linewidth=0)
-    axes.axvline(0, color="#888888", linewidth=0.8, linestyle=":")
-    axes.set_title(label, fontsize=10)
-    axes.set_xlabel("steps after the wave was admitted")

@@ -15,17 +15,17 @@ from rich.console import Console
 
 from ...policies import Policy, PolicyError, build_policy
 from ...policies.lossless import checker
-from ...policies.lossless.explain import explain, plain
+from ...policies.lossless.explain import explain
+from ...policies.lossless.explanation import plain
 from ..config.document import parse_value
 from ..config.errors import ConfigError
 from ..config.working_directory import make_working_directory_importable
 from ..show.check import print_report
 from ..sweep.progress import show_count
+from .options import INTERRUPTED
 
 FOUND = 1
 """Exit code where a counterexample was found."""
-
-INTERRUPTED = 130
 
 _PIPE_WIDTH = 170
 

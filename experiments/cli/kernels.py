@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,14 +13,13 @@ from rich.table import Table
 from ..config.errors import ConfigError
 from . import kernels_bench as cli_kernels_bench
 from . import kernels_profile as cli_kernels_profile
+from .options import INTERRUPTED, need_triton
 
 app = typer.Typer(help="The Triton kernel lab (extra `kernels`).", no_args_is_help=True)
 cli_kernels_bench.register(app)
 cli_kernels_profile.register(app)
 
 _WIDTH = 150
-
-INTERRUPTED = 130
 
 ARCHES = "sm_80,sm_90,sm_100,gfx942"
 """What is compiled by default, and what a table holds."""
@@ -31,13 +28,6 @@ ARCHES = "sm_80,sm_90,sm_100,gfx942"
 @app.callback()
 def _group() -> None:
     pass
-
-
-def _need_triton() -> None:
-    if find_spec("triton") is None or find_spec("torch") is None:
-        raise ConfigError("the kernel lab needs torch and triton; install specsched[kernels]")
-    # Triton 3.9 asks for a choice; the one it makes by itself is kept.
-    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
 
 
 @app.command(name="compile")
@@ -56,7 +46,7 @@ def compile_kernels(
     Spilled registers, too much shared memory, missing tensor-core instructions and instruction counts over 10 % from
     the committed table are problems; with any of them the exit code is 1. No figure here is a time.
     """
-    _need_triton()
+    need_triton()
     if update is not None:
         _check_update(update, whole=not op and first is None and set(_names(arch)) == set(_names(ARCHES)))
     from ...kernels import gate

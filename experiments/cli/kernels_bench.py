@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..config.errors import ConfigError
-from .main import INTERRUPTED
+from .options import INTERRUPTED, need_triton
 
 if TYPE_CHECKING:
     from ...kernels.bench.bench import Bench, Row
@@ -41,9 +41,8 @@ def bench(
 
     Without a GPU the kernels run in Triton's interpreter, which has no times, and plain torch is timed on the CPU.
     """
-    from .kernels import _need_triton
 
-    _need_triton()
+    need_triton()
     _choose_interpreter(dry)
     from ...kernels.bench.bench import prepare, run
     from ...kernels.bench.shapes import OPS

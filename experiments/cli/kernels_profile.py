@@ -13,13 +13,11 @@ from rich.console import Console
 
 from ..config.errors import ConfigError
 from ..sweep.progress import show_progress
+from .options import INTERRUPTED, need_triton
 
 if TYPE_CHECKING:
     from ...kernels.profile.machines import CudaMachine, HostMachine
     from ...kernels.profile.profiler import Measured, Plan, Timing
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
 
 
 def register(app: typer.Typer) -> None:
@@ -45,9 +43,8 @@ def profile(
     A flat curve, or two passes that disagree, make no profile: the exit code is then 1. Every time is written to
     FILE.unfinished.jsonl at once, which becomes FILE.samples.jsonl with the profile.
     """
-    from .kernels import _need_triton
 
-    _need_triton()
+    need_triton()
     _write_profile(model, output, gamma, limit, quick, seed, quiet)
 
 

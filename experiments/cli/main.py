@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+from .options import INTERRUPTED, Cluster, Quiet, Workers, output_option, resume_option, settings_option
 
 app = typer.Typer(
     help="Decide how many drafted tokens a speculative decoder should verify: simulate policies, compare them.",
@@ -41,21 +40,13 @@ def _specsched(
 @app.command()
 def run(
     config: Annotated[str, typer.Argument(help="An experiment file, or the name of a shipped one, such as frontier.")],
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a value, such as sweep.load=[1,2]; may be repeated."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Folder for the results.  [default: runs/CONFIG]")
-    ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes.  [default: the number of processors]")] = None,
+    settings: Annotated[list[str] | None, settings_option("sweep.load=[1,2]")] = None,
+    output: Annotated[Path | None, output_option("results", "runs/CONFIG")] = None,
+    workers: Workers = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Run this seed instead of `seeds`.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on in a folder that holds part of this run.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress.")] = False,
-    cluster: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Compute on a Dask cluster, such as tcp://host:8786 (extra `cluster`)."),
-    ] = None,
+    resume: Annotated[bool, resume_option("run")] = False,
+    quiet: Quiet = False,
+    cluster: Cluster = None,
 ) -> None:
     """Run an experiment: every arm at every load with every seed, then print the summary and draw the figures."""
     from ..runs import Interrupted, run_experiment

@@ -7,27 +7,18 @@ from typing import Annotated
 
 import typer
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+from .options import INTERRUPTED, Cluster, Quiet, Workers, output_option, resume_option, settings_option
 
 
 def tune(
     config: Annotated[str, typer.Argument(help="An experiment file with a section `tune`, or a shipped one's name.")],
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a value, such as tune.batch=8; may be repeated."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Folder for the study.  [default: runs/tune-CONFIG]")
-    ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes.  [default: the number of processors]")] = None,
+    settings: Annotated[list[str] | None, settings_option("tune.batch=8")] = None,
+    output: Annotated[Path | None, output_option("study", "runs/tune-CONFIG")] = None,
+    workers: Workers = None,
     trials: Annotated[int | None, typer.Option(min=1, help="Candidates tried, instead of `tune.trials`.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on in a folder that holds part of this study.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Show no progress.")] = False,
-    cluster: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Compute on a Dask cluster, such as tcp://host:8786 (extra `cluster`)."),
-    ] = None,
+    resume: Annotated[bool, resume_option("study")] = False,
+    quiet: Quiet = False,
+    cluster: Cluster = None,
 ) -> None:
     """Search the parameters of an arm and compare the best with the default on held-out seeds (extra `tune`).
 

@@ -1,13 +1,6 @@
-"""What is known of the columns of ``points.parquet`` before a point is computed: names, ranges, where they are null."""
+"""What is known of the columns of ``points.parquet`` before a point is computed: names and ranges."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from .nearest import suggestion
-
-if TYPE_CHECKING:
-    from .schema import Experiment
 
 SHARES = (
     "accepted_per_verified",
@@ -50,18 +43,3 @@ METRICS = (
 
 OTHERS = ("arm", "load", "seed", "safety", "bound")
 """Columns that name a point or say what is known of its policy."""
-
-
-def no_metric(name: str, experiment: Experiment) -> str | None:
-    """Return why ``name`` can be no metric of a resolved experiment: it is no column, or is always null; else None."""
-    if name not in METRICS:
-        return f"{name!r} is no numeric column of points.parquet; {suggestion(name, METRICS)} (docs/metrics.md)"
-    if name.startswith("ttft_") and experiment.prefill.kind == "none":
-        return f"{name} is null without a prefill stage; set `prefill`, or take another metric"
-    if name == "regret" and not any(arm.policy["kind"] == "oracle" for arm in experiment.arms.values()):
-        return "regret is null without an arm of the policy `oracle`; add one, or take another metric"
-    bounded = experiment.sla.tpot_s is not None
-    bounded = bounded or (experiment.sla.ttft_s is not None and experiment.prefill.kind != "none")
-    if name == "goodput_req_s" and not bounded:
-        return "goodput needs a bound that applies: set sla.tpot_s, or sla.ttft_s with a prefill stage"
-    return None

@@ -15,9 +15,9 @@ from ...policies.registry import POLICIES, build_policy
 from ...sim.drafts import DraftError, make_draft_model
 from ...sim.profile import ProfileError, load_profile
 from ...traces import LENGTH_TABLES
-from ..sweep.points import profile_of
 from .document import Document, KeyPath, load_document
 from .errors import ConfigError
+from .hardware import profile_of
 from .nearest import suggestion
 from .overrides import override, policy_keys, replace
 from .problems import to_config_error

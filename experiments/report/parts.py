@@ -14,6 +14,7 @@ from ..analysis.frontier import INTERACTIVITY, THROUGHPUT, frontier, line, usabl
 from ..analysis.intervals import LEAST_SEEDS, mean_interval
 from ..analysis.roles import Roles
 from ..analysis.summary import bounds_of, cast_of, load_name
+from ..analysis.threshold import threshold_table
 from ..config.schema import Experiment
 from ..show.figures import frontier_figure, load_figure
 from ..show.terminal import (
@@ -26,7 +27,6 @@ from ..show.terminal import (
     speedup_columns,
     speedup_notes,
 )
-from ..show.threshold import threshold_table
 from ..sweep.store import number as load_text
 from .html import Column, Html, beside, join, notes, section, table
 from .sizes import Chosen, chosen_sizes, cost_of, sizes_figure

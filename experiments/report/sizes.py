@@ -19,10 +19,10 @@ from ...sim.cost import StepCost
 from ...sim.curve import reference_samples
 from ...sim.profile import FlatProfileWarning, ProfileError, dump_profile, load_profile
 from ..analysis.roles import Roles
+from ..config.hardware import profile_of
 from ..config.schema import Experiment
 from ..show.canvas import canvas
 from ..show.styles import styles
-from ..sweep.points import profile_of
 from ..sweep.store import number
 
 _COLUMNS = ["batch_tokens", "executed_tokens"]

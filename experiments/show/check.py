@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ...policies.lossless.checker import Report
-from ...policies.lossless.explain import Explanation
-from ...policies.lossless.explanation import Grid, arithmetic, law_grid, law_note, law_title, path_grid, path_notes
+from ...policies.lossless.explain_text import Grid, arithmetic, law_grid, law_note, law_title, path_grid, path_notes
+from ...policies.lossless.explanation import Explanation
 from ...policies.lossless.rules import RuleReport
 
 Cells = list[str]

@@ -2,7 +2,7 @@
 
 Layouts: the frontier (the paper's Figure 7), throughput and verify budget against load (Figure 8), accepted and
 rejected tokens against the confidence threshold (Figure 5, in figure_threshold.py), and the steps after a wave of joins
-(transient.py, which reads the step records as well).
+(`transient.py`, which reads the step records as well).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from ..analysis.effects import effect_table
 from ..analysis.frontier import Bools, Floats, Line, frontier, line, usable
 from ..analysis.roles import Roles
 from ..analysis.summary import cast_of, cells_of, load_name
-from ..analysis.transient import transient_figure, transient_table
+from ..analysis.threshold import threshold_table
+from ..analysis.transient import transient_table
 from ..sweep.identity import identity
 from ..sweep.plan import Cell
 from ..sweep.runner import sweep_points
@@ -32,7 +33,8 @@ from ..sweep.store import write_parquet
 from .canvas import canvas, save, say_empty
 from .effect import effect_figure
 from .styles import Style, styles
-from .threshold import threshold_figure, threshold_table
+from .threshold import threshold_figure
+from .transient import transient_figure
 
 if TYPE_CHECKING:
     from ..config.schema import Effect, Experiment

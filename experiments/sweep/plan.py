@@ -11,13 +11,13 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from ..analysis.effects import check_effects
 from ..config.columns import METRICS, OTHERS
 from ..config.document import Document, KeyPath
 from ..config.errors import ConfigError, known_errors
 from ..config.overrides import check_path, has, overlap, replace
 from ..config.resolve import experiment_of, is_file_key, read_document, replace_by_file
 from ..config.schema import Experiment, expanded_arms
+from .effect_names import check_effects
 from .identity import digest, identity
 from .points import check_points
 

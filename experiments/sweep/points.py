@@ -18,13 +18,12 @@ import polars as pl
 
 from ...policies.interface import Policy, PolicyError
 from ...policies.registry import build_policy
-from ...sim.captured import with_captured_sizes
 from ...sim.cost import StepCost
 from ...sim.curve import Lookup
 from ...sim.drafts import DraftError, make_draft_model
 from ...sim.engine import run
 from ...sim.metrics import Sla, point_metrics
-from ...sim.profile import FlatProfileWarning, Profile, load_profile
+from ...sim.profile import FlatProfileWarning
 from ...sim.requests import Requests
 from ...sim.scenario import Prefill, Scenario
 from ...traces import (
@@ -40,6 +39,7 @@ from ...traces import (
     wave_arrivals,
     window,
 )
+from ..config.hardware import profile_of
 from ..config.schema import (
     Arm,
     DisaggregatedPrefill,
@@ -47,7 +47,6 @@ from ..config.schema import (
     FixedLengths,
     FlashArrivals,
     GammaArrivals,
-    MultiplesOf,
     WaveArrivals,
     Workload,
     expanded_arms,
@@ -187,17 +186,6 @@ def read_trace_once(path: Path) -> pl.DataFrame:
 @lru_cache(maxsize=2)
 def _read_trace(path: Path, content: str) -> pl.DataFrame:
     return read_trace(path)
-
-
-def profile_of(experiment: Experiment) -> Profile:
-    """Return the experiment's step-cost profile, with the captured graphs that it leaves in it.
-
-    Raises:
-        ProfileError: see `load_profile` and `with_captured_sizes`.
-    """
-    sizes = experiment.hardware.captured_sizes
-    chosen = sizes.model_dump() if isinstance(sizes, MultiplesOf) else sizes
-    return with_captured_sizes(load_profile(experiment.hardware.profile), chosen)
 
 
 def _cost(experiment: Experiment, arm: Arm, policy: Policy, lookup: Lookup) -> StepCost:

@@ -28,6 +28,7 @@ from ..interface import LaggedBudget, Policy, PolicyError
 from ..lossless.checker import check
 from ..lossless.exact import freeze
 from ..lossless.explain import explain
+from ..lossless.explain_text import explanation_lines
 from ..lossless.rules import probe
 from ..lossless.scripts import Script, arguments, view_of
 from ..problems import describe
@@ -85,7 +86,7 @@ class PolicyContract:
             report = check(policy, examples=self.examples, seed=self.seed, own_token=self.own_token)
         found = report.counterexample
         if found is not None:
-            table = "\n".join(explain(found.world, policy).lines())
+            table = "\n".join(explanation_lines(explain(found.world, policy)))
             _fail(f"policy `{policy_name(policy)}` changes the output distribution ({report.verdict} law):\n{table}")
         if report.verdict == "marginal":
             _fail(f"policy `{policy_name(policy)}` changes the output distribution: {report.rules.row_wise}")

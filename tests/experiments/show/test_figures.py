@@ -17,11 +17,12 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 
 from specsched.experiments.analysis.roles import Roles, roles
+from specsched.experiments.analysis.threshold import threshold_table
 from specsched.experiments.config.schema import Experiment
 from specsched.experiments.show.canvas import save
 from specsched.experiments.show.figures import draw, frontier_figure, load_figure
 from specsched.experiments.show.styles import styles
-from specsched.experiments.show.threshold import threshold_figure, threshold_table
+from specsched.experiments.show.threshold import threshold_figure
 
 BANDS = {"mtp-1": ("mtp-1-low", "mtp-1-high")}
 SPEEDS = {"autoregressive": 100, "mtp-1": 150, "mtp-1-low": 160, "mtp-1-high": 140, "static-3": 200, "static-7": 190}

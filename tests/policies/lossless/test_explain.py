@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from specsched.policies import Ints, Policy, View, build_policy
 from specsched.policies.lossless.decoders import BROKEN_DECODERS
 from specsched.policies.lossless.exact import law
-from specsched.policies.lossless.explain import SHOWN, Explanation, explain
-from specsched.policies.lossless.explanation import path_grid
+from specsched.policies.lossless.explain import SHOWN, explain
+from specsched.policies.lossless.explain_text import explanation_lines, path_grid
+from specsched.policies.lossless.explanation import Explanation
 from specsched.policies.lossless.notation import drafted, letters, number
 from specsched.policies.lossless.strategies import Size, worlds
 from specsched.policies.lossless.worlds import RowPlan, appendix_a, coupled_rows
@@ -80,7 +81,7 @@ def written(explanation: Explanation) -> dict[str, Any]:
 
 def test_appendix_a_reads_like_the_paper() -> None:
     found = explain(appendix_a(), shipped("retrospective"))
-    text = "\n".join(found.lines())
+    text = "\n".join(explanation_lines(found))
     heads, rows = path_grid(found)
     table = [dict(zip(heads, row, strict=True)) for row in rows]
     assert [(row["drafted"], row["p"], row["verify"], row["emits"], row["p'"]) for row in table] == [
@@ -200,7 +201,7 @@ def test_many_paths_are_cut_and_the_rest_is_summed() -> None:
     shown = recomputed(data)
     assert list(shown) == [tuple(line["outcome"])]
     assert sum(shown.values()) + Fraction(data["hidden"]["probability"]) == Fraction(line["scheduler"])
-    assert f"Not shown: {found.hidden.accused} more paths" in "\n".join(found.lines())
+    assert f"Not shown: {found.hidden.accused} more paths" in "\n".join(explanation_lines(found))
 
 
 @pytest.mark.parametrize("size", [Size(1, 2, 2, 2), Size(1, 3, 2, 2), Size(2, 2, 1, 2)], ids=str)
@@ -228,7 +229,7 @@ def test_tables_give_the_exact_law(size: Size, kind: str) -> None:
         if exact.verdict != "lossless":
             biased += 1
             assert "decoder" not in found.reason
-        assert found.lines()
+        assert explanation_lines(found)
 
     check()
     if kind in ("retrospective", "oracle"):

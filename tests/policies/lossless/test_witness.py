@@ -13,6 +13,7 @@ from specsched.policies import Ints, Policy, View, build_policy
 from specsched.policies.lossless.checker import check
 from specsched.policies.lossless.exact import law
 from specsched.policies.lossless.explain import explain
+from specsched.policies.lossless.explain_text import explanation_lines
 from specsched.policies.lossless.rules import probe
 from specsched.policies.lossless.witness import witness
 from specsched.policies.retrospective import Retrospective
@@ -85,7 +86,7 @@ def test_a_mistake_beyond_the_enumerated_sizes_is_shown_in_a_world_of_its_own() 
     assert found is not None
     assert found.by_rule
     assert len(found.world.rows) >= 3
-    text = "\n".join(explain(found.world, FromThreeRows()).lines())
+    text = "\n".join(explanation_lines(explain(found.world, FromThreeRows())))
     assert len(text) < 12_000  # confidences of prefixes that are never drafted stay out
     assert check(AtARareCoin(), examples=40).counterexample is not None
 
