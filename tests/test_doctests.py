@@ -22,8 +22,9 @@ def module_names() -> list[str]:
     """Return the import names of all modules of all rooms."""
     names = []
     for package, room in ROOMS.items():
-        stems = sorted(path.stem for path in (ROOT / room).glob("*.py") if path.stem != "__main__")
-        names += [package if stem == "__init__" else f"{package}.{stem}" for stem in stems]
+        files = sorted(path for path in (ROOT / room).rglob("*.py") if path.stem != "__main__")
+        tails = [path.relative_to(ROOT / room).with_suffix("").parts for path in files]
+        names += [".".join((package, *tail)).removesuffix(".__init__") for tail in tails]
     return names
 
 

@@ -119,7 +119,8 @@ def test_the_interface_is_open_to_sim(copy: Path) -> None:
 @pytest.mark.parametrize("room", ["sim", "policies", "traces"])
 def test_importing_a_room_loads_nothing_heavy(room: str) -> None:
     """What the linter cannot see: packages that reach torch and the like through other packages."""
-    modules = [f"specsched.{room}.{path.stem}" for path in (ROOT / room).glob("*.py") if path.stem[0] != "_"]
+    paths = [path.relative_to(ROOT).with_suffix("") for path in (ROOT / room).rglob("*.py") if path.stem[0] != "_"]
+    modules = [".".join(("specsched", *path.parts)) for path in paths]
     script = (
         f"import importlib, sys\nfor name in {modules!r}: importlib.import_module(name)\n"
         "print(*sorted({'torch', 'triton', 'matplotlib', 'optuna'} & set(sys.modules)))"

@@ -24,6 +24,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 ROOMS: dict[str, str] = PROJECT["tool"]["setuptools"]["package-dir"]
+PACKAGES: list[str] = PROJECT["tool"]["setuptools"]["packages"]
 EXTRAS = ("specsched.kernels.", "specsched.experiments.tune.sampler")
 """Modules that need an extra; the tests of their rooms import them."""
 NOT_SHIPPED = {"tests", "docs", "benchmarks", "build", "dist", "runs"}
@@ -31,7 +32,7 @@ GENERATED = shutil.ignore_patterns(
     ".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "build", "dist", "runs"
 )
 
-# A command's module is imported when it is called; its own commands are those of the `app` in `cli_<command>`.
+# A command's module is imported when it is called; its own commands are those of the `app` in `cli/<command>.py`.
 LIST_COMMANDS = """
 import importlib.util, json, typer
 from specsched.experiments.cli.main import app
@@ -39,7 +40,7 @@ def commands(app):
     found = typer.main.get_command(app)
     return getattr(found, "commands", {})
 def parts(name):
-    module = f"specsched.experiments.cli_{name}"
+    module = f"specsched.experiments.cli.{name}"
     app = getattr(importlib.import_module(module), "app", None) if importlib.util.find_spec(module) else None
     return [f"{name} {part}" for part in commands(app)] if app is not None else [name]
 print(json.dumps([part for name in commands(app) for part in parts(name)]))
@@ -142,17 +143,42 @@ def contents(wheel: Path) -> dict[str, int]:
         return {item.filename: item.CRC for item in archive.infolist() if ".dist-info/" not in item.filename}
 
 
+def packages_of(tree: Path) -> set[str]:
+    """Return the import names of all folders of modules, rooms inside rooms included."""
+    folders = {path.parent.relative_to(tree) for path in tree.glob("[!.]*/**/*.py")}
+    return {".".join(("specsched", *folder.parts)) for folder in folders if folder.parts[0] not in NOT_SHIPPED}
+
+
 def test_the_map_names_every_room_of_the_tree() -> None:
-    folders = {path.parent.name for path in ROOT.glob("*/*.py")}
-    rooms = {name for name in folders if not name.startswith(".")} - NOT_SHIPPED
-    assert sorted(ROOMS) == sorted(f"specsched.{room}" for room in rooms)
-    assert sorted(ROOMS) == sorted(PROJECT["tool"]["setuptools"]["packages"])
+    assert sorted(PACKAGES) == sorted(packages_of(ROOT)), "list new rooms in `packages` of pyproject.toml"
+    assert sorted(ROOMS) == sorted(package for package in PACKAGES if package.count(".") == 1)
     assert all(package == f"specsched.{room}" for package, room in ROOMS.items())
+
+
+@pytest.mark.parametrize("room", ["lab", "experiments/fits/lab", "policies/lossless/lab"])
+def test_a_room_that_is_not_listed_is_noticed(room: str, tmp_path: Path) -> None:
+    for package in PACKAGES:
+        folder = tmp_path.joinpath(*package.split(".")[1:])
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "module.py").touch()
+    assert packages_of(tmp_path) == set(PACKAGES)
+    (tmp_path / room).mkdir(parents=True)
+    (tmp_path / room / "module.py").touch()
+    assert packages_of(tmp_path) - set(PACKAGES) == {f"specsched.{room.replace('/', '.')}"}
+
+
+def test_inner_rooms_are_packages() -> None:
+    """The linter and mypy see a folder below a room only if it has an `__init__.py`."""
+    inner = [package.split(".")[1:] for package in PACKAGES if package.count(".") > 1]
+    assert inner
+    assert [parts for parts in inner if not ROOT.joinpath(*parts, "__init__.py").is_file()] == []
 
 
 def test_type_checkers_find_every_room() -> None:
     links = {link.name: link.resolve() for link in (ROOT / ".typing/specsched").iterdir()}
     assert links == {room: ROOT / room for room in ROOMS.values()}
+    for package in PACKAGES:
+        assert (ROOT / ".typing").joinpath(*package.split(".")).is_dir()
 
 
 def test_kernels_stays_importable_for_others() -> None:

@@ -20,8 +20,7 @@ from specsched.experiments.runs import run_experiment
 from specsched.experiments.sweep.plan import load_plan
 from specsched.experiments.sweep.points import build_scenario, profile_of, run_point
 from specsched.experiments.sweep.store import Point
-
-from .test_sweeps import TEXT, effect_points, plan_of
+from tests.experiments.lag_sweep import TEXT, effect_points, plan_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = runpy.run_path(str(ROOT / "benchmarks" / "study_tables.py"))

@@ -9,7 +9,10 @@ import pytest
 from .source_rules import banned, jitted, narrow_arithmetic
 
 FOLDER = Path(__file__).resolve().parents[2] / "kernels"
-SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.py"))}
+SOURCES = {
+    ".".join(path.relative_to(FOLDER).with_suffix("").parts): path.read_text(encoding="utf-8")
+    for path in sorted(FOLDER.rglob("*.py"))
+}
 
 
 def functions_of(stem: str) -> dict[str, ast.FunctionDef]:
@@ -43,7 +46,7 @@ def test_no_kernel_computes_in_bf16(name: str) -> None:
 
 
 def test_kernels_were_looked_at() -> None:
-    assert {"common", "confidence", "admit"} <= set(SOURCES)
+    assert {"common", "confidence", "admit", "bench.cases", "profile.decoder"} <= set(SOURCES)
     assert "confidence" in bf16_kernels()
 
 

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specsched.policies import admit_top_k
-
-from .worlds import Floats, Ints, TableCost, ragged_batches
+from tests.policies.worlds import Floats, Ints, TableCost, ragged_batches
 
 
 def brute_force(survival: Floats, available: Ints, budget: int, min_len: int) -> list[int]:

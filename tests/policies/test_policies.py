@@ -12,8 +12,7 @@ from specsched.policies import Generation, LaggedBudget, LaggedView, Policy, Pol
 from specsched.policies.admission import admit
 from specsched.policies.greedy_early_stop import early_stop
 from specsched.policies.search import SearchOptions, best_budget, search_matrix
-
-from .worlds import Floats, Ints, TableCost, ragged_batches, staircase, view
+from tests.policies.worlds import Floats, Ints, TableCost, ragged_batches, staircase, view
 
 B300_LIKE = [0.67, 0.42, 0.26, 0.17, 0.12, 0.09, 0.07]
 

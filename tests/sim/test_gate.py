@@ -18,9 +18,9 @@ from specsched.policies import (
     Safety,
     View,
     build_policy,
-    screening,
 )
 from specsched.policies.greedy_early_stop import GreedyEarlyStop
+from specsched.policies.lossless import screening
 from specsched.sim import Scenario, StepCost, run
 from specsched.sim.profile import load_profile
 

@@ -1,15 +1,9 @@
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -24,6 +18,7 @@ from specsched.experiments.sweep.points import PointResult
 from specsched.experiments.sweep.runner import Task, longest_first, run_points, sweep_points
 from specsched.experiments.sweep.store import Point
 from specsched.policies.interface import PolicyError
+from tests.experiments.commands import command, contents, run_command, wait_until
 
 TEXT = """\
 workload: {lengths: {prompt: 100, output: 40}, cohort: 40}
@@ -193,24 +188,6 @@ def test_the_content_of_a_trace_counts_and_its_place_does_not(tmp_path: Path) ->
 # --- the same bytes, whoever computes them
 
 
-def command(*arguments: str, threads: int = 1) -> tuple[list[str], dict[str, str]]:
-    code = "from specsched.experiments.cli.main import main; main()"
-    environment = {**os.environ, "POLARS_MAX_THREADS": str(threads), "OMP_NUM_THREADS": "1"}
-    return [sys.executable, "-c", code, "run", *arguments], environment
-
-
-def run_command(*arguments: str, threads: int = 1) -> None:
-    line, environment = command(*arguments, "-q", threads=threads)
-    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def contents(folder: Path) -> dict[str, str]:
-    """Hashes of everything that must not depend on how the run went."""
-    files = [file for file in sorted(folder.rglob("*")) if file.is_file() and file.name != "manifest.json"]
-    return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
-
-
 def test_bytes_depend_neither_on_workers_nor_on_threads(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(TEXT + "output: {records: [steps, requests, rows], figures: [frontier, load]}\n")
     for name, workers, threads in (("a", "1", 1), ("b", "2", 4), ("c", "1", 4)):
@@ -244,14 +221,6 @@ def test_a_run_stopped_by_ctrl_c_goes_on_to_the_same_bytes(tmp_path: Path) -> No
     run_command(config, "-o", str(tmp_path / "whole"), "--workers", "2")
     assert contents(out) == contents(tmp_path / "whole")
     assert json.loads((out / "manifest.json").read_bytes())["computed"] == 24 - finished
-
-
-def wait_until(true: Any, seconds: float = 60.0) -> Iterator[None]:
-    limit = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < limit, "nothing happened in time"
-        yield
-        time.sleep(0.02)
 
 
 def test_a_point_with_a_million_row_records_has_the_same_bytes_on_any_number_of_threads(tmp_path: Path) -> None:

@@ -46,31 +46,8 @@ from specsched.experiments.sweep.plan import load_plan
 from specsched.experiments.sweep.points import PointResult, build_scenario, run_point
 from specsched.experiments.sweep.runner import CHANGED, OTHER_INPUTS, missing, run_points, sweep_points
 from specsched.experiments.tune.run import run_tuning
-
-from .test_runner import command, contents, run_command, wait_until
-
-TEXT = """\
-workload: {lengths: {prompt: 100, output: 40}, cohort: 40}
-hardware: {profile: vllm-dsv4flash-b300-tp4}
-drafts: {kind: constant, acceptance: 0.7}
-arms:
-  static-3: {policy: {kind: static, k: 3}}
-  async: {policy: {kind: async_topk, lag: 2}}
-sweep:
-  load: [1, 4]
-  axes:
-    arms.async.policy.lag: [1, 2]
-    noise:
-      none: {hardware.noise_cv: 0.0}
-      some: {hardware.noise_cv: 0.1, workload.cohort: 50}
-seeds: [0, 1]
-output: {figures: []}
-"""
-
-
-def plan_of(tmp_path: Path, text: str = TEXT, *settings: str) -> Any:
-    (tmp_path / "x.yaml").write_text(text)
-    return load_plan(tmp_path / "x.yaml", settings)
+from tests.experiments.commands import command, contents, run_command, wait_until
+from tests.experiments.lag_sweep import TEXT, effect_points, plan_of
 
 
 def points_of(plan: Any) -> list[Any]:
@@ -296,16 +273,6 @@ def constant(experiment: Experiment, arm: str, load: float, seed: int) -> PointR
 
 
 # --- effects
-
-
-def effect_points(metric: Any) -> pl.DataFrame:
-    rows = [
-        {"arm": arm, "load": load, "seed": seed, "arms.async.policy.lag": lag, "noise": noise,
-         "throughput_tok_s_gpu": metric(arm, load, seed, lag, noise), "safety": "safe", "bound": False}
-        for lag in (1, 2) for noise in ("none", "some") for arm in ("async", "static-3")
-        for load in (1.0, 4.0) for seed in range(5)
-    ]  # fmt: skip
-    return pl.DataFrame(rows)
 
 
 EFFECT = (

@@ -36,8 +36,7 @@ from specsched.experiments.tune.run import front_of, measuring, run_tuning
 from specsched.experiments.tune.space import Candidate, Space, load_space
 from specsched.experiments.tune.study import open_study, search, trials_table
 from specsched.experiments.tune.verdict import verdict
-
-from .test_runner import command, wait_until
+from tests.experiments.commands import command, wait_until
 
 TEXT = """\
 workload: {lengths: {prompt: 100, output: 30}, cohort: 30}

@@ -24,8 +24,7 @@ from specsched.kernels.profile.decoder_attention import (
 )
 from specsched.kernels.profile.decoder_draft import Drafter, device_sample, host_sample
 from specsched.kernels.profile.decoder_parts import Dense, Experts, Random
-
-from .guards import relative_error
+from tests.kernels.guards import relative_error
 
 CPU = torch.device("cpu")
 SMALL = DecoderShape(2, 32, 4, 2, 16, 48, 97, torch.float32, page=16)

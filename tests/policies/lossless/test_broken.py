@@ -17,9 +17,9 @@ import pytest
 from specsched.policies import Policy
 from specsched.policies.lossless.exact import ExactLaw, law
 from specsched.policies.lossless.worlds import RowPlan, World, appendix_a
+from tests.policies.worlds import view
 
 from .broken import BROKEN, SAFE, TiesToLater, hillis_steele
-from .worlds import view
 
 PT = (Fraction(7, 10), Fraction(3, 10))
 PD = (Fraction(1, 2), Fraction(1, 2))
