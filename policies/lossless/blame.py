@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import permutations, product
 
 from .decoders import Block, Chain, finish
+from .notation import letters
 from .paths import seen_text
 from .stepping import RowState, Seen, State, Stepper
 from .worlds import Tokens
@@ -193,9 +194,7 @@ def _coupled(moment: Moment, source: int, sink: int) -> str | None:
 def _when(moment: Moment) -> str:
     """Return the past, if there is one."""
     said = [
-        f"row {row} emitted {''.join(chr(ord('A') + token) for token in tokens)}"
-        for row, tokens in zip(moment.rows, moment.past, strict=True)
-        if tokens
+        f"row {row} emitted {letters(tokens)}" for row, tokens in zip(moment.rows, moment.past, strict=True) if tokens
     ]
     after = f"after {' and '.join(said)}, " if said else ""
     return f"in step {moment.step}, {after}" if moment.step else ""

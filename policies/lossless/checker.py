@@ -19,9 +19,10 @@ from hypothesis import seed as seeded
 from ..checks import ask, check_policy, policy_name, start_state
 from ..interface import Policy, PolicyError
 from .decoders import RIGHT, Decoder
-from .exact import ExactLaw, WorldTooLarge, freeze, law
+from .exact import ExactLaw, WorldTooLarge, law
 from .rules import RuleReport, probe
 from .scripts import Script, Situation, arguments, random_script, view_of
+from .stepping import freeze
 from .strategies import Size, worlds
 from .witness import witness
 from .worlds import World

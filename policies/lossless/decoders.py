@@ -144,7 +144,7 @@ def finish(
             interval = block.uniforms[rejected]
         elif decoder.shared == ("accept", "residual"):
             interval = chain.rejecting
-        law = _residual(world.target_at(row, before), world.draft_at(row, before))
+        law = residual(world.target_at(row, before), world.draft_at(row, before))
         drawn = _inverse_cdf(law, interval)
     else:
         whole = token_of_block or (decoder.bonus_after_block and not verified)
@@ -152,7 +152,7 @@ def finish(
     return [((*kept, token), probability) for token, _, probability in drawn]
 
 
-def _residual(target: Distribution, draft: Distribution) -> Distribution:
+def residual(target: Distribution, draft: Distribution) -> Distribution:
     """Return normalize(max(p_t - p_d, 0)); ``p_t`` where they agree, which right decoding never asks for."""
     over = [max(t - d, Fraction(0)) for t, d in zip(target, draft, strict=True)]
     total = sum(over, Fraction(0))

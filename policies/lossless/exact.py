@@ -18,22 +18,8 @@ from typing import Any, Literal
 
 from ..interface import Policy
 from .decoders import RIGHT, Decoder, finish
-from .stepping import RowState, Seen, State, Stepper, freeze, generation_of
+from .stepping import RowState, Seen, State, Stepper
 from .worlds import Tokens, World
-
-__all__ = [
-    "Coverage",
-    "ExactLaw",
-    "JointLaw",
-    "Law",
-    "Verdict",
-    "WorldTooLarge",
-    "distance",
-    "freeze",
-    "generation_of",
-    "law",
-    "target_law",
-]
 
 Law = Mapping[Tokens, Fraction]
 JointLaw = Mapping[tuple[Tokens, ...], Fraction]

@@ -18,7 +18,7 @@ import numpy as np
 from ..arrays import Ints
 from ..checks import ask, policy_name, start_state
 from ..interface import Policy, PolicyError, View
-from .exact import generation_of
+from .stepping import generation_of
 from .worlds import Distribution, RowPlan, Tokens, World
 
 Drafts = tuple[Tokens, ...]

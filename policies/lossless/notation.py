@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
 from itertools import product
 
+from .decoders import residual
 from .worlds import Distribution, RowPlan, Tokens, World
 
 
@@ -102,7 +103,7 @@ def _laws(world: World) -> Iterator[str]:
         target, draft = world.target_at(row, token), world.draft_at(row, token)
         place = f" {where}" if where else ""
         yield f"p_t{place}: {distribution(target)}; p_d{place}: {distribution(draft)}"
-        yield f"  accepted with min(1, p_t/p_d): {_ratios(target, draft)}; redrawn: {_residual(target, draft)}"
+        yield f"  accepted with min(1, p_t/p_d): {_ratios(target, draft)}; redrawn: {_redrawn(target, draft)}"
 
 
 def _ratios(target: Distribution, draft: Distribution) -> str:
@@ -111,10 +112,8 @@ def _ratios(target: Distribution, draft: Distribution) -> str:
     )
 
 
-def _residual(target: Distribution, draft: Distribution) -> str:
-    over = [max(t - d, Fraction(0)) for t, d in zip(target, draft, strict=True)]
-    total = sum(over, Fraction(0))
-    return distribution(tuple(each / total for each in over)) if total else "never"
+def _redrawn(target: Distribution, draft: Distribution) -> str:
+    return "never" if target == draft else distribution(residual(target, draft))
 
 
 def _confidence_lines(world: World) -> Iterator[str]:

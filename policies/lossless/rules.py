@@ -24,7 +24,7 @@ import numpy as np
 from ..checks import ask, policy_name, start_state
 from ..interface import Policy, PolicyError
 from .scripts import Script, ScriptCost, Situation, random_script, view_of
-from .what_if import Confidences, beyond, in_a_row
+from .what_if import Confidences, beyond, in_a_row, replaced
 
 Rule = Literal["row-wise", "stopping set"]
 Lengths = tuple[int, ...]
@@ -336,7 +336,7 @@ def _smaller(situation: Situation, pair: _Pair) -> _Pair:
         for at, old in reversed(list(enumerate(values))):
             mixed = pair.second.confidence[row]
             if mixed[at] != old:
-                other = _replaced(pair.second.confidence, row, (*mixed[:at], old, *mixed[at + 1 :]))
+                other = replaced(pair.second.confidence, row, (*mixed[:at], old, *mixed[at + 1 :]))
                 pair = _still(situation, pair, pair.first.confidence, other)
     for digits in (2, 1):
         pair = _still(
@@ -349,10 +349,6 @@ def _still(situation: Situation, pair: _Pair, one: Confidences, other: Confidenc
     """Return the pair that these confidences make if it breaks the same rule, else the old one."""
     answers = [_Answer(each, tuple(situation.again(each).tolist())) for each in (one, other)]
     return _offence(answers[0], answers[1], pair.rule) or pair
-
-
-def _replaced(confidence: Confidences, row: int, values: tuple[float, ...]) -> Confidences:
-    return (*confidence[:row], values, *confidence[row + 1 :])
 
 
 def _rounded(confidence: Confidences, digits: int) -> Confidences:

@@ -6,7 +6,6 @@ costs have cliffs. Whatever holds for a single step after every such past holds 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -14,10 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..arrays import Floats, Ints
-from ..checks import ask, start_state
+from ..checks import ask
 from ..generation import Generation
 from ..interface import Policy, StepCost, View
-from .exact import freeze, generation_of
+from .stepping import freeze, generation_of
 from .worlds import WorldCost
 
 SPECIAL = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
@@ -116,19 +115,6 @@ class Situation:
     @cached_property
     def _view(self) -> View:
         return view_of(self.policy, self.script, self.step, self.moment)
-
-
-def play(policy: Policy, script: Script) -> Iterator[Situation]:
-    """Yield every step of a script with the policy's decision; its state flows from step to step.
-
-    Raises:
-        PolicyError: if the policy fails or returns lengths that a step cannot execute.
-    """
-    state = start_state(policy)
-    for step, moment in enumerate(script.moments):
-        lengths, following = ask(policy, view_of(policy, script, step, moment), state)
-        yield Situation(policy, script, step, state, lengths)
-        state = following
 
 
 def view_of(policy: Policy, script: Script, step: int, moment: Moment) -> View:

@@ -61,7 +61,12 @@ def in_a_row(
         if turn % 2 and lengths[row] + 2 <= len(values):
             first = lengths[row] + 2
         draw = draws[int(rng.integers(len(draws)))]
-        yield (*confidence[:row], _changed(values, first, draw), *confidence[row + 1 :])
+        yield replaced(confidence, row, _changed(values, first, draw))
+
+
+def replaced(confidence: Confidences, row: int, values: tuple[float, ...]) -> Confidences:
+    """Return confidences with other values in one row."""
+    return (*confidence[:row], values, *confidence[row + 1 :])
 
 
 def _changed(values: tuple[float, ...], first: int, draw: Draw) -> tuple[float, ...]:

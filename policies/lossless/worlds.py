@@ -187,26 +187,6 @@ def appendix_a(tokens: int = 1) -> World:
     )
 
 
-def coupled_rows() -> World:
-    """Return two rows of one draft each, whose confidences show the drafts: the smallest world that can couple rows.
-
-    Verifying row 1's draft iff row 2 drafted A and the other way round keeps both marginals and gives B, B the
-    probability 9/80 instead of 9/100.
-    """
-    half = Fraction(1, 2)
-    return World(
-        vocabulary=2,
-        gamma=1,
-        tokens=1,
-        rows=(RowPlan(), RowPlan()),
-        target=(((Fraction(7, 10), Fraction(3, 10)),),),
-        draft=(((half, half),),),
-        confidence=(((1.0, 0.0),),),
-        seconds=(1.0, 1.0, 1.0, 1.0),
-        own_token=True,
-    )
-
-
 def _pick(table: tuple[tuple[T, ...], ...], row: int, token: int) -> T:
     by_token = table[row if len(table) > 1 else 0]
     return by_token[token if len(by_token) > 1 else 0]

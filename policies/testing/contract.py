@@ -26,11 +26,11 @@ import numpy as np
 from ..checks import check_policy, policy_name, start_state
 from ..interface import LaggedBudget, Policy, PolicyError
 from ..lossless.checker import check
-from ..lossless.exact import freeze
 from ..lossless.explain import explain
 from ..lossless.explain_text import explanation_lines
 from ..lossless.rules import probe
 from ..lossless.scripts import Script, arguments, view_of
+from ..lossless.stepping import freeze
 from ..problems import describe
 from .batches import (
     Turn,

@@ -1,12 +1,16 @@
-"""Random little worlds from a NumPy generator."""
+"""Random little worlds from a NumPy generator, one of two coupled rows, and a way to play random histories."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from specsched.policies import Policy
+from specsched.policies.checks import ask, start_state
+from specsched.policies.lossless.scripts import Script, Situation, view_of
 from specsched.policies.lossless.worlds import Distribution, RowPlan, World
 
 
@@ -49,3 +53,36 @@ def random_world(
         seconds=tuple(seconds.tolist()),
         **more,
     )
+
+
+def coupled_rows() -> World:
+    """Return two rows of one draft each, whose confidences show the drafts: the smallest world that can couple rows.
+
+    Verifying row 1's draft iff row 2 drafted A and the other way round keeps both marginals and gives B, B the
+    probability 9/80 instead of 9/100.
+    """
+    half = Fraction(1, 2)
+    return World(
+        vocabulary=2,
+        gamma=1,
+        tokens=1,
+        rows=(RowPlan(), RowPlan()),
+        target=(((Fraction(7, 10), Fraction(3, 10)),),),
+        draft=(((half, half),),),
+        confidence=(((1.0, 0.0),),),
+        seconds=(1.0, 1.0, 1.0, 1.0),
+        own_token=True,
+    )
+
+
+def play(policy: Policy, script: Script) -> Iterator[Situation]:
+    """Yield every step of a script with the policy's decision; its state flows from step to step.
+
+    Raises:
+        PolicyError: if the policy fails or returns lengths that a step cannot execute.
+    """
+    state = start_state(policy)
+    for step, moment in enumerate(script.moments):
+        lengths, following = ask(policy, view_of(policy, script, step, moment), state)
+        yield Situation(policy, script, step, state, lengths)
+        state = following

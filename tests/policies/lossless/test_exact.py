@@ -10,12 +10,13 @@ import pytest
 
 from specsched.policies import Generation, Ints, Policy, PolicyError, View, build_policy
 from specsched.policies.lossless.decoders import BROKEN_DECODERS
-from specsched.policies.lossless.exact import ExactLaw, WorldTooLarge, distance, freeze, law, target_law
-from specsched.policies.lossless.scripts import play, random_script
-from specsched.policies.lossless.worlds import Distribution, RowPlan, Tokens, World, appendix_a, coupled_rows
+from specsched.policies.lossless.exact import ExactLaw, WorldTooLarge, distance, law, target_law
+from specsched.policies.lossless.scripts import random_script
+from specsched.policies.lossless.stepping import freeze
+from specsched.policies.lossless.worlds import Distribution, RowPlan, Tokens, World, appendix_a
 from specsched.sim.history import History
 
-from .random_worlds import random_world
+from .random_worlds import coupled_rows, play, random_world
 
 A, B, C = range(3)
 HALF = Fraction(1, 2)

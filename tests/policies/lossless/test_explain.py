@@ -22,7 +22,9 @@ from specsched.policies.lossless.explain_text import explanation_lines, path_gri
 from specsched.policies.lossless.explanation import Explanation
 from specsched.policies.lossless.notation import drafted, letters, number
 from specsched.policies.lossless.strategies import Size, worlds
-from specsched.policies.lossless.worlds import RowPlan, appendix_a, coupled_rows
+from specsched.policies.lossless.worlds import RowPlan, appendix_a
+
+from .random_worlds import coupled_rows
 
 HALF = Fraction(1, 2)
 

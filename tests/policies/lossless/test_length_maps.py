@@ -30,7 +30,9 @@ from specsched.policies.lossless.length_maps import (
     row_wise,
     stopping_set,
 )
-from specsched.policies.lossless.worlds import Distribution, RowPlan, Tokens, World, appendix_a, coupled_rows
+from specsched.policies.lossless.worlds import Distribution, RowPlan, Tokens, World, appendix_a
+
+from .random_worlds import coupled_rows
 
 SCRIPT = runpy.run_path(str(Path(__file__).resolve().parents[3] / "benchmarks/length_maps.py"))
 SMALLEST = list(all_maps((1, 1), 2))

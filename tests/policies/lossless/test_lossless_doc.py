@@ -14,12 +14,13 @@ import pytest
 from specsched.policies import build_policy
 from specsched.policies.lossless.exact import ExactLaw, Law, law
 from specsched.policies.lossless.length_maps import LengthMap, MapPolicy, revealing_world
-from specsched.policies.lossless.worlds import World, appendix_a, coupled_rows
+from specsched.policies.lossless.worlds import World, appendix_a
 from specsched.policies.retrospective import Retrospective
 from specsched.policies.static import Static
 from specsched.policies.threshold import Threshold
 
 from .broken import AcceptedPrefix, hillis_steele
+from .random_worlds import coupled_rows
 
 TEXT = (Path(__file__).resolve().parents[3] / "docs" / "lossless.md").read_text(encoding="utf-8")
 PROSE = re.sub(r"(<!-- ([a-z ]+) -->).*?(<!-- end of \2 -->)", r"\1\n\3", TEXT, flags=re.DOTALL)

@@ -15,11 +15,12 @@ import pytest
 
 from specsched.policies import Ints, LaggedBudget, LaggedView, Policy, PolicyError, View, build_policy
 from specsched.policies.lossless.rules import Violation, probe, row_wise, stopping_set
-from specsched.policies.lossless.scripts import Situation, play, random_script
+from specsched.policies.lossless.scripts import Situation, random_script
 from specsched.policies.lossless.what_if import beyond, in_a_row
 from specsched.policies.retrospective import Retrospective
 
 from .broken import BROKEN, SAFE
+from .random_worlds import play
 
 SEES_ITSELF = "own draft probability"  # the rules take c[r, j] for a function of the drafts before j
 RULED = {

@@ -11,9 +11,9 @@ from specsched.policies.lossless.decoders import BROKEN_DECODERS, RIGHT, Decoder
 from specsched.policies.lossless.exact import ExactLaw, distance, law
 from specsched.policies.lossless.sampled import Fit, chi_square, draws_needed
 from specsched.policies.lossless.sampler import sample
-from specsched.policies.lossless.worlds import RowPlan, World, WorldError, appendix_a, coupled_rows
+from specsched.policies.lossless.worlds import RowPlan, World, WorldError, appendix_a
 
-from .random_worlds import random_world
+from .random_worlds import coupled_rows, random_world
 
 RAGGED = RowPlan(available=(2, 1, 0, 2))
 ENDS = RowPlan(length=2, anchor=1)

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specsched.policies.lossless.worlds import RowPlan, World, WorldCost, WorldError, appendix_a, coupled_rows
+from specsched.policies.lossless.worlds import RowPlan, World, WorldCost, WorldError, appendix_a
+
+from .random_worlds import coupled_rows
 
 HALF = Fraction(1, 2)
 WORLD = replace(appendix_a(2), rows=(RowPlan(), RowPlan()), seconds=(1.0, 1.1, 1.2, 1.3, 1.4, 1.5))
