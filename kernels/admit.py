@@ -8,10 +8,9 @@ import torch
 import triton
 import triton.language as tl
 
-from .common import IDS, KernelError, check_tensor, tiles
+from .common import IDS, MAX_GAMMA, KernelError, check_tensor, tiles
 from .registry import Configuration, Kernel
 
-MAX_GAMMA = 16
 MAX_ROWS = 1024
 CANDIDATES = 16
 OTHERS = 256

@@ -29,8 +29,19 @@ from typing import NamedTuple
 
 import torch
 
+from .attention_checks import (
+    FAR,
+    MAX_TOKENS,
+    Sizes,
+    check_dense,
+    check_markers,
+    check_numbers,
+    check_sizes,
+    listed,
+    require,
+)
 from .attention_kernels import attention_combine, attention_parts
-from .common import FLOATS, KernelError, check_tensor, interpreting
+from .common import interpreting
 from .common import tiles as covering
 from .registry import Configuration, Kernel
 
@@ -40,17 +51,8 @@ KEYS = 32
 COMBINED_HEADS = 8
 """Query heads of one token whose parts a program adds up."""
 
-MAX_TOKENS = 17
-"""Most tokens of a request in one step: a bonus token and 16 drafts."""
-
-VARIANTS = ("token", "packed")
-PAGE_SIZES = (16, 32, 64)
-HEAD_SIZES = (16, 32, 64, 128)
 ROW_TILES = (16, 32, 64)
 TURNS = (KEYS, 2 * KEYS, 4 * KEYS)
-
-FAR = 1 << 30
-"""Bound of positions, and of what a table may hold, so that sums of two stay in int32."""
 
 
 class Attention(NamedTuple):
@@ -163,9 +165,9 @@ def varlen_attention(
     Raises:
         KernelError: naming the argument, the rule, what was given and the remedy.
     """
-    sizes = _check_sizes(q, k_cache, v_cache, block_table)
-    _check_markers(sizes, request, position, offsets, variant, q.device)
-    _check_numbers(window, split_kv, scale, max_tokens)
+    sizes = check_sizes(q, k_cache, v_cache, block_table)
+    check_markers(sizes, request, position, offsets, variant, q.device)
+    check_numbers(window, split_kv, scale, max_tokens)
     packed = variant == "packed"
     sizes = replace(sizes, packed=packed, tokens=max_tokens if packed else 1, split=split_kv)
     tiles = _checked_tiles(tiles or AttentionTiles.choose(sizes.group, sizes.tokens))
@@ -181,115 +183,34 @@ def varlen_attention(
     return out
 
 
-@dataclass(frozen=True)
-class _Sizes:
-    """Sizes of a call, in the docstring's letters."""
-
-    batch: int
-    query_heads: int
-    kv_heads: int
-    head: int
-    page: int
-    pages: int
-    requests: int
-    width: int
-    packed: bool = False
-    tokens: int = 1
-    split: int = 1
-
-    @property
-    def group(self) -> int:
-        return self.query_heads // self.kv_heads
-
-
-def _require(holds: bool, name: str, rule: str, given: object, remedy: str) -> None:
-    if not holds:
-        raise KernelError(f"`{name}` must be {rule}, got {given}; {remedy}")
-
-
-def _check_sizes(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, block_table: torch.Tensor) -> _Sizes:
-    check_tensor("q", q, [None, None, None], FLOATS)
-    batch, query_heads, head = q.shape
-    check_tensor("k_cache", k_cache, [None, None, None, head], [q.dtype], q.device)
-    check_tensor("v_cache", v_cache, k_cache.shape, [q.dtype], q.device)
-    check_tensor("block_table", block_table, [None, None], [torch.int32], q.device)
-    pages, page, kv_heads, _ = k_cache.shape
-    _require(head in HEAD_SIZES, "q", f"of head size {_listed(HEAD_SIZES)}", head, "pad the heads with zeros")
-    _require(page in PAGE_SIZES, "k_cache", f"of page size {_listed(PAGE_SIZES)}", page, "page the cache anew")
-    shared = kv_heads > 0 and query_heads > 0 and query_heads % kv_heads == 0
-    _require(shared, "q", f"of a multiple of the cache's {kv_heads} heads", query_heads, "give every group whole")
-    for name, tensor in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
-        aligned = all(stride % 16 == 0 for stride in tensor.stride()[:-1])
-        _require(aligned, name, "strided by multiples of 16", tensor.stride(), "call .contiguous()")
-    requests, width = block_table.shape
-    held = width * page
-    _require(held <= FAR, "block_table", f"for {FAR} keys a row at most", held, "give fewer columns")
-    return _Sizes(batch, query_heads, kv_heads, head, page, pages, requests, width)
-
-
-def _listed(choices: Sequence[object]) -> str:
-    return ", ".join(str(each) for each in choices[:-1]) + f" or {choices[-1]}"
-
-
-def _check_markers(
-    sizes: _Sizes,
-    request: torch.Tensor,
-    position: torch.Tensor,
-    offsets: torch.Tensor | None,
-    variant: str,
-    device: torch.device,
-) -> None:
-    check_tensor("request", request, [sizes.batch], [torch.int32], device)
-    check_tensor("position", position, [sizes.batch], [torch.int32], device)
-    _require(variant in VARIANTS, "variant", _listed(VARIANTS), repr(variant), "choose one")
-    if offsets is not None:
-        check_tensor("offsets", offsets, [sizes.requests + 1], [torch.int32], device)
-    _require(variant == "token" or offsets is not None, "offsets", "given to `packed`", None, "pass those of `admit`")
-
-
-def _check_numbers(window: int | None, split_kv: int, scale: float | None, max_tokens: int) -> None:
-    _require(window is None or window >= 1, "window", "1 or more, or None for all keys", window, "see one key at least")
-    _require(split_kv >= 1, "split_kv", "1 or more", split_kv, "take the context in one part at least")
-    finite = scale is None or (0 < scale < math.inf)
-    _require(finite, "scale", "positive and finite", scale, "negate the queries to turn the sign")
-    _require(1 <= max_tokens <= MAX_TOKENS, "max_tokens", f"1 to {MAX_TOKENS}", max_tokens, "verify fewer drafts")
-
-
 def _checked_tiles(tiles: AttentionTiles) -> AttentionTiles:
-    _require(tiles.rows in ROW_TILES, "tiles.rows", _listed(ROW_TILES), tiles.rows, "choose one")
-    _require(tiles.turn in TURNS, "tiles.turn", _listed(TURNS), tiles.turn, "choose one")
+    require(tiles.rows in ROW_TILES, "tiles.rows", listed(ROW_TILES), tiles.rows, "choose one")
+    require(tiles.turn in TURNS, "tiles.turn", listed(TURNS), tiles.turn, "choose one")
     return tiles
 
 
-def _checked_workspace(given: AttentionWorkspace | None, sizes: _Sizes, device: torch.device) -> AttentionWorkspace:
+def _checked_workspace(given: AttentionWorkspace | None, sizes: Sizes, device: torch.device) -> AttentionWorkspace:
     if given is None:
         return AttentionWorkspace.allocate(sizes.split, sizes.batch, sizes.query_heads, sizes.head, device)
     cells = (sizes.split, sizes.batch, sizes.query_heads)
-    _check_dense("workspace.parts", given.parts, (*cells, sizes.head), torch.float32, device)
-    _check_dense("workspace.tops", given.tops, cells, torch.float32, device)
-    _check_dense("workspace.totals", given.totals, cells, torch.float32, device)
+    check_dense("workspace.parts", given.parts, (*cells, sizes.head), torch.float32, device)
+    check_dense("workspace.tops", given.tops, cells, torch.float32, device)
+    check_dense("workspace.totals", given.totals, cells, torch.float32, device)
     return given
 
 
-def _checked_out(given: Attention | None, sizes: _Sizes, q: torch.Tensor) -> Attention:
+def _checked_out(given: Attention | None, sizes: Sizes, q: torch.Tensor) -> Attention:
     cells = (sizes.batch, sizes.query_heads)
     if given is None:
         return Attention(torch.empty(q.shape, dtype=q.dtype, device=q.device), q.new_empty(cells, dtype=torch.float32))
-    _check_dense("out.o", given.o, q.shape, q.dtype, q.device)
-    _check_dense("out.lse", given.lse, cells, torch.float32, q.device)
+    check_dense("out.o", given.o, q.shape, q.dtype, q.device)
+    check_dense("out.lse", given.lse, cells, torch.float32, q.device)
     return given
-
-
-def _check_dense(
-    name: str, tensor: torch.Tensor, shape: Sequence[int], dtype: torch.dtype, device: torch.device
-) -> None:
-    check_tensor(name, tensor, shape, [dtype], device)
-    _require(tensor.is_contiguous(), name, "contiguous", tensor.stride(), "allocate it whole")
 
 
 def _launch_parts(
     tensors: Sequence[torch.Tensor],
-    sizes: _Sizes,
+    sizes: Sizes,
     window: int | None,
     scale_log2: float,
     tiles: AttentionTiles,
@@ -307,7 +228,7 @@ def _launch_parts(
     attention_parts[grid](*tensors, *cells, sizes.pages, *strides, *numbers, scale_log2, **constants, **form)
 
 
-def _constants(sizes: _Sizes, tiles: AttentionTiles, windowed: bool, interpreted: bool) -> dict[str, int]:
+def _constants(sizes: Sizes, tiles: AttentionTiles, windowed: bool, interpreted: bool) -> dict[str, int]:
     """Return what the first kernel is compiled for."""
     return {
         "PACKED": sizes.packed, "WINDOWED": windowed, "GROUP": sizes.group, "HEADS": sizes.query_heads,
@@ -319,7 +240,7 @@ def _constants(sizes: _Sizes, tiles: AttentionTiles, windowed: bool, interpreted
 def _launch_combine(
     request: torch.Tensor,
     offsets: torch.Tensor,
-    sizes: _Sizes,
+    sizes: Sizes,
     scale_log2: float,
     cells: Sequence[torch.Tensor],
     out: Attention,
@@ -330,104 +251,12 @@ def _launch_combine(
     attention_combine[grid](request, offsets, *cells, *out, *numbers, scale_log2, **constants, num_warps=4)
 
 
-def _combine_constants(sizes: _Sizes) -> dict[str, int]:
+def _combine_constants(sizes: Sizes) -> dict[str, int]:
     """Return what the second kernel is compiled for."""
     return {
         "PACKED": sizes.packed, "TOKENS": sizes.tokens, "HEADS": sizes.query_heads, "HEAD": sizes.head,
         "LINES": COMBINED_HEADS,
     }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class AttentionWork:
-    """What a call must do, for a roofline.
-
-    Attributes:
-        read: bytes of keys, values, queries and indices, each program's reading counted once.
-        written: bytes of results.
-        between: bytes of parts, written by one kernel and read by the next.
-        flops: multiplications and additions of the pairs of query and key that see each other.
-    """
-
-    read: int
-    written: int
-    between: int
-    flops: int
-
-    @property
-    def bytes(self) -> int:
-        """All bytes moved."""
-        return self.read + self.written + self.between
-
-
-def attention_work(
-    tokens: Sequence[int],
-    contexts: Sequence[int],
-    *,
-    query_heads: int,
-    kv_heads: int,
-    head_size: int,
-    element_bytes: int,
-    variant: str = "packed",
-    window: int | None = None,
-    split_kv: int = 1,
-    page_size: int = 64,
-    row_tile: int = 64,
-) -> AttentionWork:
-    """Return bytes and flops of one call.
-
-    `token` reads a key once for every token that sees it, `packed` once for every tile of a row that does. Reading
-    again may be served by a cache: with one tile a row, `packed` is the least that any kernel must read.
-
-    Args:
-        tokens: tokens of each row in this step.
-        contexts: keys before the first of them, by row.
-        query_heads: HQ.
-        kv_heads: HKV.
-        head_size: D.
-        element_bytes: of queries, keys and values.
-        variant: `token` or `packed`.
-        window: keys a token sees, itself included.
-        split_kv: parts of a context.
-        page_size: keys of a page, for what is read of the table.
-        row_tile: `AttentionTiles.rows`, which says how many tiles a row of `packed` takes.
-
-    Raises:
-        KernelError: if the two sequences differ in length, or the variant is unknown.
-    """
-    _require(len(tokens) == len(contexts), "contexts", f"{len(tokens)} long, as `tokens`", len(contexts), "pair them")
-    _require(variant in VARIANTS, "variant", _listed(VARIANTS), repr(variant), "choose one")
-    group = query_heads // kv_heads
-    rows = list(zip(tokens, contexts, strict=True))
-    seen = sum(_span(context + j, 1, window) for count, context in rows for j in range(count))
-    keys = seen
-    if variant == "packed":
-        keys = sum(
-            _span(context + j, n, window) for count, context in rows for j, n in _tiles_of(count, group, row_tile)
-        )
-    batch = sum(tokens)
-    cells = batch * query_heads
-    cached = keys * kv_heads * (2 * head_size * element_bytes) + 4 * kv_heads * covering(keys, page_size)
-    return AttentionWork(
-        read=cached + cells * head_size * element_bytes + 4 * (2 * batch + len(rows) + 1),
-        written=cells * (head_size * element_bytes + 4),
-        between=2 * split_kv * cells * 4 * (head_size + 2),
-        flops=4 * head_size * query_heads * seen,
-    )
-
-
-def _span(position: int, tokens: int, window: int | None) -> int:
-    """Return how many keys are seen by one or other of some tokens, the first of them at a position."""
-    return tokens + (position if window is None else min(position, window - 1))
-
-
-def _tiles_of(count: int, group: int, row_tile: int) -> list[tuple[int, int]]:
-    """Return first token and number of tokens of each tile of a row."""
-    edges = [
-        (tile * row_tile, min((tile + 1) * row_tile, count * group))
-        for tile in range(covering(count * group, row_tile))
-    ]
-    return [(low // group, covering(high, group) - low // group) for low, high in edges]
 
 
 def _shipped(
@@ -440,7 +269,7 @@ def _shipped(
     pointers |= dict.fromkeys(("parts", "tops", "totals"), "*fp32")
     numbers = dict.fromkeys(names[names.index("pages") : names.index("scale_log2")], "i32")
     tiles = AttentionTiles(rows)
-    sizes = _Sizes(0, 8 * group, 8, head, page, 0, 0, 0, packed=tokens > 1, tokens=tokens)
+    sizes = Sizes(0, 8 * group, 8, head, page, 0, 0, 0, packed=tokens > 1, tokens=tokens)
     return Configuration(
         label=label,
         signature=pointers | numbers | {"scale_log2": "fp32"},
@@ -457,7 +286,7 @@ _COMBINED = Configuration(
         **dict.fromkeys(("request", "offsets"), "*i32"), **dict.fromkeys(("parts", "tops", "totals"), "*fp32"),
         "o": "*bf16", "lse": "*fp32", **dict.fromkeys(("requests", "batch", "split"), "i32"), "scale_log2": "fp32",
     },
-    constants=_combine_constants(_Sizes(0, 32, 8, 128, 64, 0, 0, 0, packed=True, tokens=6)),
+    constants=_combine_constants(Sizes(0, 32, 8, 128, 64, 0, 0, 0, packed=True, tokens=6)),
 )  # fmt: skip
 
 

@@ -9,7 +9,9 @@ import triton.language as tl
 
 from .common import dot
 
-_FAR = tl.constexpr(1 << 30)
+FAR = tl.constexpr(1 << 30)
+"""Above any position."""
+
 _LN2 = tl.constexpr(math.log(2.0))
 
 
@@ -83,8 +85,8 @@ def _bounds(place, low, live, share, split, KEYS: tl.constexpr, TURN: tl.constex
     part it falls in, the last one at the latest. So no cut depends on how many drafts there are.
     """
     highest = tl.max(tl.where(live, place, -1)) + 1
-    nearest = tl.maximum(tl.minimum(tl.min(tl.where(live, place, _FAR)) + 1, highest), 0)
-    oldest = tl.minimum(tl.min(tl.where(live, low, _FAR)), highest)
+    nearest = tl.maximum(tl.minimum(tl.min(tl.where(live, place, FAR)) + 1, highest), 0)
+    oldest = tl.minimum(tl.min(tl.where(live, low, FAR)), highest)
     newest_low = tl.max(tl.where(live, low, 0))
     base = oldest // KEYS * KEYS
     steps = (tl.maximum(nearest - base, 0) + KEYS - 1) // KEYS

@@ -15,6 +15,9 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 IDS = (torch.int32, torch.int64)
 """Types in which token ids, lengths and positions may come."""
 
+MAX_GAMMA = 16
+"""Most drafts of a row in one step."""
+
 
 class KernelError(ValueError):
     """A kernel was called with tensors it cannot work on."""
@@ -63,6 +66,24 @@ def check_tensor(
             f"`{name}` must be contiguous along its last axis, got strides {tensor.stride()}; call .contiguous()"
         )
     return tensor
+
+
+def check_whole(
+    name: str,
+    tensor: torch.Tensor,
+    shape: Sequence[int | None],
+    dtype: torch.dtype,
+    device: torch.device,
+    remedy: str,
+) -> None:
+    """Refuse a tensor that does not lie in memory without gaps; arguments as of `check_tensor`.
+
+    Raises:
+        KernelError: as there; with ``remedy`` for one that has gaps.
+    """
+    check_tensor(name, tensor, shape, (dtype,), device)
+    if not tensor.is_contiguous():
+        raise KernelError(f"`{name}` must be contiguous, got strides {tensor.stride()}; {remedy}")
 
 
 def tiles(size: int, tile: int) -> int:

@@ -8,10 +8,8 @@ import torch
 import triton
 import triton.language as tl
 
-from .common import FLOATS, IDS, KernelError, check_tensor, tiles
+from .common import FLOATS, IDS, MAX_GAMMA, KernelError, check_tensor, tiles
 from .registry import Configuration, Kernel
-
-MAX_GAMMA = 16
 
 # The order of a float32 sum is part of the result, so the shape that a program works on is fixed.
 POSITIONS = 4

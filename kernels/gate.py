@@ -22,7 +22,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from .common import KernelError, interpreting
+from .common import KernelError, interpreting, tiles
 from .registry import Configuration, Kernel, kernels
 
 TABLES = Path(__file__).parent / "data"
@@ -183,7 +183,7 @@ def compile_one(kernel: Kernel, configuration: Configuration, arch: str) -> Comp
         tensor_core=matrix[0] if matrix else None,
         instructions=len(instructions),
         occupancy=_occupancy(architecture, registers, shared, warps),
-        issue_cycles=-(-len(instructions) * warps // architecture.issue),
+        issue_cycles=tiles(len(instructions) * warps, architecture.issue),
     )
 
 
@@ -207,7 +207,7 @@ def _source(kernel: Kernel, configuration: Configuration) -> ASTSource:
 def _occupancy(architecture: Architecture, registers: int, shared: int, warps: int) -> float:
     """Return resident warps over the most possible, by registers (in blocks of 8 a thread), shared memory and warps."""
     threads = warps * architecture.target.warp_size
-    granted = -(-max(registers, 1) // 8) * 8
+    granted = 8 * tiles(max(registers, 1), 8)
     programs = min(
         architecture.registers // (granted * threads),
         architecture.shared_total // (shared + 1024) if shared else architecture.warps,

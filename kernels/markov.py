@@ -26,8 +26,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import triton
 
-from .common import FLOATS, IDS, KernelError, check_tensor, interpreting
+from .common import FLOATS, IDS, KernelError, check_tensor, check_whole, interpreting
 from .common import tiles as tiles_of
 from .markov_kernels import BLOCK, GREEDY, GUMBEL, INVERSE_CDF, markov_pick, markov_scan
 from .registry import Configuration, Kernel
@@ -176,12 +177,12 @@ class Sampler:
 
 def chunk(rank: int, dtype: torch.dtype) -> int:
     """Return how much of the rank is multiplied in one go: what fits on chip, in registers for float32."""
-    return min(32 if dtype == torch.float32 else 256, max(16, 1 << (rank - 1).bit_length()))
+    return min(32 if dtype == torch.float32 else 256, max(16, int(triton.next_power_of_2(rank))))
 
 
 def groups(blocks: int) -> int:
     """Return how many groups, a power of two, hold a number of blocks."""
-    return 1 << (tiles_of(blocks, BLOCK.value) - 1).bit_length()
+    return int(triton.next_power_of_2(tiles_of(blocks, BLOCK.value)))
 
 
 def sampler(
@@ -285,10 +286,13 @@ def _check_sizes(gamma: int, vocabulary: int, rank: int, device: torch.device) -
         raise KernelError("`U` must be on a GPU, got cpu; move it there, or set TRITON_INTERPRET=1 before the import")
 
 
+_REMEDY = "use its class's `allocate`"
+
+
 def _check_out(out: DraftBlock, rows: int, gamma: int, device: torch.device) -> None:
     kinds = {"tokens": torch.int32, "p_draft": torch.float32, "lse": torch.float32}
     for name, dtype in kinds.items():
-        _check_whole(f"out.{name}", getattr(out, name), (rows, gamma), dtype, device)
+        check_whole(f"out.{name}", getattr(out, name), (rows, gamma), dtype, device, _REMEDY)
 
 
 def _check_workspace(
@@ -299,15 +303,7 @@ def _check_workspace(
         kinds |= {"best": torch.float32, "best_tokens": torch.int32}
     for name, dtype in kinds.items():
         shape = (rows, tiles_of(vocabulary, BLOCK.value))
-        _check_whole(f"workspace.{name}", getattr(workspace, name), shape, dtype, device)
-
-
-def _check_whole(
-    name: str, tensor: torch.Tensor, shape: tuple[int, int], dtype: torch.dtype, device: torch.device
-) -> None:  # fmt: skip
-    check_tensor(name, tensor, shape, (dtype,), device)
-    if not tensor.is_contiguous():
-        raise KernelError(f"`{name}` must be contiguous, got strides {tensor.stride()}; use its class's `allocate`")
+        check_whole(f"workspace.{name}", getattr(workspace, name), shape, dtype, device, _REMEDY)
 
 
 def _given(

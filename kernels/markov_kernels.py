@@ -20,7 +20,7 @@ GREEDY = tl.constexpr(2)
 COLDEST = tl.constexpr(1e-6)
 HOTTEST = tl.constexpr(1e6)
 
-_LOG2E = tl.constexpr(1.4426950408889634)
+LOG2E = tl.constexpr(1.4426950408889634)
 _FLOOR = tl.constexpr(-86.5617024533378)
 """``log2(exp(-60))``."""
 
@@ -99,7 +99,7 @@ def usable(temperature):
 @triton.jit
 def log2_scale(temperature):
     """Return what turns differences of logits into powers of two; temperature 1 stands in for 0."""
-    return _LOG2E / tl.where(temperature > 0, temperature, 1.0)
+    return LOG2E / tl.where(temperature > 0, temperature, 1.0)
 
 
 @triton.jit

@@ -19,7 +19,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .common import FLOATS, IDS, KernelError, check_tensor, dot, interpreting, tiles
+from .common import FLOATS, IDS, KernelError, check_tensor, check_whole, dot, interpreting, tiles
 from .markov import DraftBlock, MarkovWorkspace, Tiles, sampler
 from .markov_kernels import hidden_chunk, hidden_rows
 from .registry import Configuration, Kernel
@@ -163,7 +163,7 @@ def rnn_step(
     out = out or RnnStep.allocate(rows, rank, h.dtype, h.device)
     _check_step("out", out, rows, rank, h)
     if state is not None:
-        _check_whole("state", state, (rows, rank), torch.float32, h.device)
+        check_whole("state", state, (rows, rank), torch.float32, h.device, _REMEDY)
         _check_apart(state, out.state)
     if rows:
         _launch(state, previous, h, weights, out)
@@ -252,17 +252,12 @@ def _check_weights(h: torch.Tensor, weights: RnnWeights) -> tuple[int, int]:
     return len(h), rank
 
 
+_REMEDY = "call .contiguous()"
+
+
 def _check_step(name: str, step: RnnStep, rows: int, rank: int, h: torch.Tensor) -> None:
-    _check_whole(f"{name}.state", step.state, (rows, rank), torch.float32, h.device)
-    _check_whole(f"{name}.hidden", step.hidden, (rows, rank), h.dtype, h.device)
-
-
-def _check_whole(
-    name: str, tensor: torch.Tensor, shape: tuple[int, int], dtype: torch.dtype, device: torch.device
-) -> None:  # fmt: skip
-    check_tensor(name, tensor, shape, (dtype,), device)
-    if not tensor.is_contiguous():
-        raise KernelError(f"`{name}` must be contiguous, got strides {tensor.stride()}; call .contiguous()")
+    check_whole(f"{name}.state", step.state, (rows, rank), torch.float32, h.device, _REMEDY)
+    check_whole(f"{name}.hidden", step.hidden, (rows, rank), h.dtype, h.device, _REMEDY)
 
 
 def _check_apart(read: torch.Tensor, written: torch.Tensor) -> None:

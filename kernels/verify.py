@@ -18,15 +18,13 @@ from typing import Any
 import torch
 import triton
 
-from .common import FLOATS, IDS, KernelError, check_tensor, tiles
+from .common import FLOATS, IDS, MAX_GAMMA, KernelError, check_tensor, tiles
 from .markov_kernels import BLOCK as GROUP
 from .registry import Configuration, Kernel
 from .verify_kernels import accept_kernel, draw_kernel, residual_kernel, sums_kernel
 
 BLOCK = 2048
 """Entries of the vocabulary that are summed at a time."""
-
-MAX_GAMMA = 16
 
 MAX_BLOCKS = 1024
 
@@ -195,7 +193,7 @@ def verify_chain(
 
 def _span(blocks: int) -> int:
     """Return room for blocks: a power of two, whole groups."""
-    return max(int(GROUP.value), 1 << (blocks - 1).bit_length())
+    return max(int(GROUP.value), int(triton.next_power_of_2(blocks)))
 
 
 def _check_logits(

@@ -6,9 +6,8 @@ import triton
 import triton.language as tl
 
 from .markov_kernels import BLOCK as GROUP
-from .markov_kernels import draw_block
+from .markov_kernels import LOG2E, draw_block
 
-LOG2_E = tl.constexpr(1.4426950408889634)
 HUGE = tl.constexpr(3.0e38)
 NOWHERE = tl.constexpr(2147483647)
 
@@ -34,7 +33,7 @@ def place(row, lengths, offsets, batch, GAMMA: tl.constexpr):
 def inverse(temperature):
     """Return log2(e) / temperature, finite and above 0 for any temperature that is not negative."""
     # No tl.minimum: the interpreter of Triton 3.8 cannot take a constant there.
-    scale = LOG2_E / tl.where(temperature > 0.0, temperature, 1.0)
+    scale = LOG2E / tl.where(temperature > 0.0, temperature, 1.0)
     return tl.where(scale < HUGE, scale, HUGE)
 
 

@@ -171,6 +171,11 @@ def peaked(*shape: int, dtype: torch.dtype, draw: torch.Generator) -> torch.Tens
     return logits.scatter_add_(-1, places, raised).to(dtype)
 
 
+def temperatures(rows: int, device: torch.device) -> torch.Tensor:
+    """Return temperatures ``[R]``: 1, 0.7 and 1.3 in turn."""
+    return torch.tensor([1.0, 0.7, 1.3], device=device).repeat(rows)[:rows].contiguous()
+
+
 def some_rows(rows: int, most: int) -> torch.Tensor:
     """Return up to ``most`` row numbers, evenly spread, the first and the last among them."""
     if rows <= most:

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import torch
 
-from ..attention import Attention, AttentionTiles, AttentionWorkspace, attention_work, varlen_attention
+from ..attention import Attention, AttentionTiles, AttentionWorkspace, varlen_attention
 from ..attention_reference import varlen_attention_reference
+from ..attention_work import attention_work
+from ..common import tiles
 from .cases import Case, Run, Tensors, Verdict, generator, named_rows, poisoned, some_rows, worst
 from .roofline import Work
 from .shapes import Shape
@@ -27,7 +29,7 @@ class AttentionCase(Case):
         rows, most = range(shape["R"]), shape["T"]
         self.tokens = [1 + row % most if shape["ragged"] else most for row in rows]
         self.contexts = [shape["context"] - (7 * row if shape["ragged"] else 0) for row in rows]
-        self.chunks = -(-(shape["context"] + most) // CHUNK)
+        self.chunks = tiles(shape["context"] + most, CHUNK)
 
     def work(self) -> Work:
         """Return the work of the variant: all that it reads, if nothing is cached, and writes."""

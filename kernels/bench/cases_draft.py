@@ -24,6 +24,7 @@ from .cases import (
     poisoned,
     product,
     some_rows,
+    temperatures,
     worst,
 )
 from .roofline import Work, confidence_work, markov_work, rnn_work
@@ -52,7 +53,7 @@ class MarkovCase(Case):
             "W1": torch.randn(vocabulary, rank, generator=draw, device=device).to(dtype),
             "W2T": (torch.randn(vocabulary, rank, generator=draw, device=device) / rank**0.5).to(dtype),
             "x0": torch.randint(0, vocabulary, (rows,), generator=draw, device=device),
-            "temperature": torch.tensor([1.0, 0.7, 1.3], device=device).repeat(rows)[:rows].contiguous(),
+            "temperature": temperatures(rows, device),
             "uniforms": torch.rand(rows, gamma, generator=draw, device=device),
             "seed": torch.tensor([SEED], device=device),
         }

@@ -20,6 +20,7 @@ from .cases import (
     peaked,
     poisoned,
     some_rows,
+    temperatures,
     unequal,
 )
 from .roofline import Work, admit_work, layout_work, verify_work
@@ -155,7 +156,7 @@ class VerifyCase(Case):
             "target_logits": target,
             "lengths": lengths.int(),
             "offsets": offsets.int(),
-            "temperature": torch.tensor([1.0, 0.7, 1.3], device=device).repeat(rows)[:rows].contiguous(),
+            "temperature": temperatures(rows, device),
             "residual": uniforms[0],
             "bonus": uniforms[1],
         }

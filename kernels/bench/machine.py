@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from ..common import interpreting
+from ..host import cpu_name
 
 _ROOT = Path(__file__).resolve().parents[2]
 _QUERIED = ("driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem", "power.limit")
@@ -49,16 +50,6 @@ def this_machine() -> Machine:
         return Machine(device, properties.name, properties.L2_cache_size, torch.cuda.mem_get_info(device)[0])
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Machine(torch.device("cpu"), cpu_name(), None, memory // 2)
-
-
-def cpu_name(path: Path = Path("/proc/cpuinfo")) -> str:
-    """Return the CPU's name, or its architecture where the system does not tell."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 def commit(folder: Path = _ROOT) -> str | None:

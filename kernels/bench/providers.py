@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ..common import tiles
 from .cases import Case, Run, Tensors
 from .cases_attention import CHUNK, AttentionCase
 from .cases_draft import ConfidenceCase, MarkovCase, RnnCase
@@ -92,7 +93,7 @@ def _flashinfer(case: AttentionCase, given: Tensors) -> Run:
     shape, device = case.shape, given["q"].device
     page, table = shape["page"], given["block_table"]
     keys = [context + tokens for context, tokens in zip(case.contexts, case.tokens, strict=True)]
-    used = [-(-each // page) for each in keys]
+    used = [tiles(each, page) for each in keys]
     starts = torch.nn.functional.pad(torch.tensor(used).cumsum(0), (1, 0)).int().to(device)
     pages = torch.cat([table[row, :count] for row, count in enumerate(used)])
     last = torch.tensor([(each - 1) % page + 1 for each in keys], dtype=torch.int32, device=device)

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 import triton
 
-from ..common import KernelError, interpreting
+from ..common import KernelError, interpreting, tiles
+from ..host import cpu_name
 from .decoder import Decoder
 from .decoder_attention import Attend, Batch, Pool, device_attention, host_attention
 from .decoder_draft import Drafter, Sample, device_sample, host_sample
@@ -78,7 +78,7 @@ class Machine:
         """Return a batch of a point's form: `size` places and `table` rows, of which it fills some."""
         if point.part == "draft":
             return self._draft_pool.batch(point.tokens, point.rows, point.context, self._gamma)
-        most = max(1 + self._gamma, -(-point.size // point.table))
+        most = max(1 + self._gamma, tiles(point.size, point.table))
         return self._pool.batch(point.tokens, point.rows, point.context, most, point.size, point.table)
 
     def work(self, point: Point, batch: Batch) -> Callable[[], object]:
@@ -208,16 +208,6 @@ def machine(model: ProfiledModel, gamma: int, seed: int) -> HostMachine | CudaMa
         KernelError: if the model does not run here.
     """
     return HostMachine(model, gamma, seed) if model.device == "cpu" else CudaMachine(model, gamma, seed)
-
-
-def cpu_name() -> str:
-    """Return what the processor calls itself."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
 
 
 def _check_device(model: ProfiledModel, gamma: int) -> None:

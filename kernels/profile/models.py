@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from ..attention import MAX_TOKENS
-from ..common import KernelError
+from ..attention_checks import MAX_TOKENS
+from ..common import KernelError, tiles
 from .decoder import DecoderShape
 
 MAX_ROWS = 256
@@ -53,14 +53,14 @@ class ProfiledModel:
 
     def pages(self) -> int:
         """Return pages of the target's cache that the sweep and the grid need."""
-        sweep = MAX_ROWS * -(-(self.context + MAX_TOKENS) // self.target.page)
+        sweep = MAX_ROWS * tiles(self.context + MAX_TOKENS, self.target.page)
         # A row of the grid may hang over into one page more.
         grid = self.grid_tokens // self.target.page + MAX_ROWS
         return 1 + max(sweep, grid)
 
     def draft_pages(self, gamma: int) -> int:
         """Return pages of the drafter's cache."""
-        return 1 + MAX_ROWS * -(-(self.draft_context + gamma) // self.drafter.page)
+        return 1 + MAX_ROWS * tiles(self.draft_context + gamma, self.drafter.page)
 
 
 def _on_gpu(name: str, target: DecoderShape, ffn: int, like: str, gpus: int = 1) -> ProfiledModel:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from ..attention import MAX_TOKENS
-from ..common import KernelError
+from ..attention_checks import MAX_TOKENS
+from ..common import KernelError, tiles
 from .models import MAX_ROWS, ProfiledModel
 
 CAPTURE_LIMIT = 1024
@@ -187,7 +187,7 @@ def make_plan(model: ProfiledModel, gamma: int, limit: int, quick: bool) -> Plan
 
 def rows_of(tokens: int, gamma: int) -> int:
     """Return the rows of a batch of the sweep: as few as verify whole blocks, 256 at most."""
-    return min(MAX_ROWS, -(-tokens // (1 + gamma)))
+    return min(MAX_ROWS, tiles(tokens, 1 + gamma))
 
 
 def _sizes(limit: int, quick: bool) -> list[int]:

@@ -17,10 +17,10 @@ from specsched.kernels.attention import (
     Attention,
     AttentionTiles,
     AttentionWorkspace,
-    attention_work,
     varlen_attention,
 )
 from specsched.kernels.attention_reference import varlen_attention_reference
+from specsched.kernels.attention_work import attention_work
 from specsched.kernels.common import KernelError
 
 from .guards import Guards, relative_error

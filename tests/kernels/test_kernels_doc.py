@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from specsched.kernels import admit, attention, confidence, gate, markov, registry, rnn, verify
-from specsched.kernels.attention import attention_work
+from specsched.kernels import admit, attention, common, confidence, gate, markov, registry, rnn, verify
+from specsched.kernels.attention_work import attention_work
 from specsched.kernels.bench import roofline
 
 from .source_rules import BANNED
@@ -106,8 +106,8 @@ def test_limits_and_units_are_those_of_the_code() -> None:
         f"blocks of {markov.BLOCK.value} tokens, groups of {markov.BLOCK.value} blocks",
         f"`z` in chunks of {rnn._CHUNK}",
         f"`confidence_kernel` takes {confidence.POSITIONS} positions of a row",
-        f"columns in steps of {confidence.WIDTH}. `g` up to {confidence.MAX_GAMMA}",
-        f"`R` up to {admit.MAX_ROWS:,}, `g` up to {admit.MAX_GAMMA}",
+        f"columns in steps of {confidence.WIDTH}. `g` up to {common.MAX_GAMMA}",
+        f"`R` up to {admit.MAX_ROWS:,}, `g` up to {common.MAX_GAMMA}",
         f"keys in steps of {attention.KEYS} that start at multiples of {attention.KEYS}",
         f"*Fixed*: blocks of {verify.BLOCK:,}.",
         f"instructions over {gate.TOLERANCE:.0%} apart".replace("%", " %"),
@@ -116,7 +116,7 @@ def test_limits_and_units_are_those_of_the_code() -> None:
 
 
 def test_names_in_the_page_exist() -> None:
-    for path in re.findall(r"`((?:tests/)?kernels/\w+\.py)`", TEXT):
+    for path in re.findall(r"`((?:tests/)?kernels/[\w/]+\.py)`", TEXT):
         assert (DOCS.parent / path).is_file(), path
     rules = TEXT.split("It refuses ")[1].split("\n6. ")[0]
     for rule in BANNED.keys() - {"dot_scaled", "make_block_ptr", "advance"}:
@@ -135,7 +135,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "admit": admit.admit,
     "layout": admit.layout,
     "varlen_attention": attention.varlen_attention,
-    "attention_work": attention.attention_work,
+    "attention_work": attention_work,
     "verify_chain": verify.verify_chain,
     "kernels": registry.kernels,
     "compile_all": gate.compile_all,

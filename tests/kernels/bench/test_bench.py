@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -14,11 +15,12 @@ from specsched.kernels.bench import bench, machine
 from specsched.kernels.bench.bench import Bench, Row, prepare, run
 from specsched.kernels.bench.cases import Case, Run, Tensors
 from specsched.kernels.bench.cases_step import AdmitCase, LayoutCase
-from specsched.kernels.bench.machine import Machine, clocks, commit, cpu_name, environment, this_machine
+from specsched.kernels.bench.machine import Machine, clocks, commit, environment, this_machine
 from specsched.kernels.bench.providers import PROVIDERS, Unavailable
 from specsched.kernels.bench.roofline import Ceilings
 from specsched.kernels.bench.timing import Times
 from specsched.kernels.common import KernelError
+from specsched.kernels.host import cpu_name
 
 CPU = torch.device("cpu")
 HERE = Machine(CPU, "Little CPU", None, 1 << 30)
@@ -212,7 +214,7 @@ def test_cpu_names(tmp_path: Path) -> None:
     text = tmp_path / "cpuinfo"
     text.write_text("processor\t: 0\nmodel name\t: Abacus 2: fast\nmodel name\t: other\n")
     assert cpu_name(text) == "Abacus 2: fast"
-    assert cpu_name(tmp_path / "absent") == machine.platform.machine()
+    assert cpu_name(tmp_path / "absent") == platform.machine()
 
 
 def test_commits(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from specsched.kernels.common import KernelError
+from specsched.kernels.host import cpu_name
 from specsched.kernels.profile import machines as profile_machines
 from specsched.kernels.profile.decoder import DecoderShape
 from specsched.kernels.profile.machines import HOST_LEAST, CudaMachine, HostMachine, machine
@@ -350,7 +351,7 @@ def test_the_host_runs_every_part() -> None:
 
 def test_facts_of_the_host() -> None:
     facts = HostMachine(SMALL, 3, 0).facts()
-    assert facts.hardware == f"{profile_machines.cpu_name()} ({torch.get_num_threads()} threads)"
+    assert facts.hardware == f"{cpu_name()} ({torch.get_num_threads()} threads)"
     assert {"torch", "triton", "python"} == set(facts.versions)
     assert "load average" in facts.clocks
 
