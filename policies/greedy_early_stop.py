@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from .admission import admit
 from .arrays import Floats, Ints
-from .interface import Policy, Safety, Search, View
+from .interface import Policy, Safety, View
 
 
 def early_stop(ranked: list[float] | Floats, rows: int, seconds: Floats) -> int:
@@ -37,7 +37,6 @@ class GreedyEarlyStop(Policy):
     """
 
     kind: ClassVar[str] = "greedy_early_stop"
-    search: ClassVar[Search] = "prefix"
     safety: ClassVar[Safety] = "safe"
 
     def plan(self, view: View, state: Any) -> tuple[Ints, Any]:

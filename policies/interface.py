@@ -11,17 +11,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, Protocol, final
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, dataclass_transform, final
 
 import numpy as np
 
 from .admission import admit
 from .arrays import Floats, Ints
 from .generation import Generation
-from .totals import total
 
-Search = Literal["none", "prefix", "global"]
 Safety = Literal["safe", "unsafe", "unknown"]
+_Record = TypeVar("_Record")
 
 
 class PolicyError(ValueError):
@@ -48,74 +49,50 @@ class StepCost(Protocol):
         ...
 
 
+@dataclass_transform(eq_default=False, frozen_default=True, field_specifiers=(field,))
+def _record(cls: type[_Record]) -> type[_Record]:
+    """Make a record with slots, frozen for whoever checks types.
+
+    The engine makes one a step. `dataclass(frozen=True)` would guard assignments at run time too, but take five times
+    as long to construct; whoever asks a policy throws the view away when the plan returns, so nothing is lost.
+    """
+    return dataclass(slots=True, eq=False)(cls)
+
+
+@_record
 class LaggedView:
     """The part of a step that a safe budget may read: nothing that depends on this step's confidences.
 
-    Arrays are read-only.
+    This is the one record of a step's facts: `View` inherits it and adds the drafts, so policies read every fact
+    directly, without a call in between. Arrays are read-only.
 
     Attributes:
         step: step number, from 0.
         requests: int64 ``[R]``, the request id of each row.
         available: int64 ``[R]``, drafts each row has in this step (0 in its admission step).
         drafted: their sum, the largest possible budget.
-        context_seconds: the part of the step time that comes from context lengths, which no length changes.
-        prefill_tokens: prefill tokens that share the step (0 with a disaggregated prefill).
         cost: the step cost.
+        lagged_drafts: what `lagged` returns; None for a policy without lag.
+        contexts: what `context_tokens` calls; None stands for zeros.
+        context_seconds: the part of the step time that comes from context lengths, which no length changes.
+        coins: what `coin` calls with the step; None where nobody tosses one.
+        prefill_tokens: prefill tokens that share the step (0 with a disaggregated prefill).
     """
 
-    __slots__ = (
-        "_coin",
-        "_context",
-        "_lagged",
-        "available",
-        "context_seconds",
-        "cost",
-        "drafted",
-        "prefill_tokens",
-        "requests",
-        "step",
-    )
+    step: int
+    requests: Ints
+    available: Ints
+    drafted: int
+    cost: StepCost
+    lagged_drafts: Generation | None = None
+    contexts: Callable[[], Ints] | None = None
+    context_seconds: float = 0.0
+    coins: Callable[[int], float] | None = None
+    prefill_tokens: int = 0
 
-    def __init__(
-        self,
-        step: int,
-        requests: Ints,
-        available: Ints,
-        drafted: int,
-        cost: StepCost,
-        lagged: Generation | None,
-        context: Callable[[], Ints] | None = None,
-        context_seconds: float = 0.0,
-        coin: Callable[[int], float] | None = None,
-        prefill_tokens: int = 0,
-    ) -> None:
-        self.step = step
-        self.requests = requests
-        self.available = available
-        self.drafted = drafted
-        self.cost = cost
-        self._lagged = lagged
-        self._context = context
-        self.context_seconds = context_seconds
-        self._coin = coin
-        self.prefill_tokens = prefill_tokens
-
-    def with_drafts(self, generation: Generation, outcomes: Ints | None) -> View:
+    def with_drafts(self, generation: Generation, outcomes: Ints | None = None) -> View:
         """Return the whole view of a policy that may read this step's drafts."""
-        return View(
-            self.step,
-            self.requests,
-            generation,
-            self.available,
-            self.cost,
-            self._lagged,
-            drafted=self.drafted,
-            context=self._context,
-            context_seconds=self.context_seconds,
-            coin=self._coin,
-            prefill_tokens=self.prefill_tokens,
-            outcomes=outcomes,
-        )
+        return View(*_facts(self), generation=generation, outcomes=outcomes)
 
     @property
     def rows(self) -> int:
@@ -125,7 +102,7 @@ class LaggedView:
     @property
     def context_tokens(self) -> Ints:
         """Prompt plus emitted tokens of each row, int64 ``[R]``, while ``plan`` runs; zeros where there are none."""
-        return self._context() if self._context is not None else np.zeros(len(self.requests), np.int64)
+        return self.contexts() if self.contexts is not None else np.zeros(len(self.requests), np.int64)
 
     @property
     def coin(self) -> float:
@@ -134,9 +111,9 @@ class LaggedView:
         Raises:
             PolicyError: if the caller gave none.
         """
-        if self._coin is None:
-            raise PolicyError("`view.coin` was not given; pass `coin` to the View")
-        return self._coin(self.step)
+        if self.coins is None:
+            raise PolicyError("`view.coin` was not given; pass `coins` to the View")
+        return self.coins(self.step)
 
     @property
     def lagged(self) -> Generation:
@@ -145,9 +122,9 @@ class LaggedView:
         Raises:
             PolicyError: if the policy declared no lag of at least 1.
         """
-        if self._lagged is None:
+        if self.lagged_drafts is None:
             raise PolicyError("`view.lagged` needs a policy with `lag` >= 1; declare `lag` on the policy class")
-        return self._lagged
+        return self.lagged_drafts
 
     def seconds(self, most: int) -> Floats:
         """Return float64 ``[most + 1]``: seconds of this step if 0, 1, .., ``most`` drafts are admitted in all."""
@@ -163,6 +140,7 @@ class LaggedView:
         return tuple([each + self.context_seconds for each in listed]) if self.context_seconds else listed
 
 
+@_record
 class View(LaggedView):
     """Everything a policy may read in a step. Arrays are read-only.
 
@@ -172,38 +150,8 @@ class View(LaggedView):
             policy declares ``needs_outcomes``.
     """
 
-    __slots__ = ("generation", "outcomes")
-
-    def __init__(
-        self,
-        step: int,
-        requests: Ints,
-        generation: Generation,
-        available: Ints,
-        cost: StepCost,
-        lagged: Generation | None = None,
-        *,
-        drafted: int | None = None,
-        context: Callable[[], Ints] | None = None,
-        prefill_tokens: int = 0,
-        context_seconds: float = 0.0,
-        outcomes: Ints | None = None,
-        coin: Callable[[int], float] | None = None,
-    ) -> None:
-        self.generation = generation
-        self.outcomes = outcomes
-        super().__init__(
-            step,
-            requests,
-            available,
-            total(available) if drafted is None else drafted,
-            cost,
-            lagged,
-            context,
-            context_seconds,
-            coin,
-            prefill_tokens,
-        )
+    generation: Generation = field(kw_only=True)
+    outcomes: Ints | None = field(default=None, kw_only=True)
 
     @property
     def confidence(self) -> Floats:
@@ -217,18 +165,11 @@ class View(LaggedView):
 
     def past(self) -> LaggedView:
         """Return the view without this step's confidences and outcomes."""
-        return LaggedView(
-            self.step,
-            self.requests,
-            self.available,
-            self.drafted,
-            self.cost,
-            self._lagged,
-            self._context,
-            self.context_seconds,
-            self._coin,
-            self.prefill_tokens,
-        )
+        return LaggedView(*_facts(self))
+
+
+# A copy rather than the view itself: what a budget is handed has no attribute through which it could see the present.
+_facts: Callable[[LaggedView], tuple[Any, ...]] = attrgetter(*(each.name for each in fields(LaggedView)))
 
 
 class Policy(ABC):
@@ -242,14 +183,12 @@ class Policy(ABC):
         lag: youngest generation the budget reads, counted back from this step's; 0 when this step's confidences
             fix the batch size (they must then reach the host before launch, so the engine charges the profile's
             sync stall); None for a policy that never looks at confidences.
-        search: how a budget is searched for.
         needs_outcomes: whether ``view.outcomes`` is filled; such a policy is a bound, not a scheduler.
         safety: what is known about losslessness.
         drafts: False for a policy that neither drafts nor pays for drafting (plain autoregressive decoding).
     """
 
     kind: ClassVar[str] = ""
-    search: ClassVar[Search] = "none"
     needs_outcomes: ClassVar[bool] = False
     safety: ClassVar[Safety] = "unknown"
     drafts: ClassVar[bool] = True
@@ -282,7 +221,6 @@ class LaggedBudget(Policy):
     its own value or on a later one.
     """
 
-    search: ClassVar[Search] = "global"
     safety: ClassVar[Safety] = "safe"
     lag: int | None = 1
     min_len: int = 0

@@ -9,7 +9,7 @@ import numpy as np
 
 from .admission import admit_top_k
 from .arrays import Ints
-from .interface import Policy, PolicyError, Safety, Search, View
+from .interface import Policy, PolicyError, Safety, View
 
 
 def outcomes_of(view: View) -> Ints:
@@ -34,7 +34,6 @@ class Oracle(Policy):
     """Verify the number n of acceptable drafts that maximizes this step's (R + n) / T(R + n)."""
 
     kind: ClassVar[str] = "oracle"
-    search: ClassVar[Search] = "global"
     needs_outcomes: ClassVar[bool] = True
     safety: ClassVar[Safety] = "unsafe"
 
@@ -59,7 +58,6 @@ class OracleRate(Policy):
     """
 
     kind: ClassVar[str] = "oracle_rate"
-    search: ClassVar[Search] = "global"
     needs_outcomes: ClassVar[bool] = True
     safety: ClassVar[Safety] = "unsafe"
     rate: float | None = None

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from .admission import admit
 from .arrays import Ints
-from .interface import Policy, PolicyError, Safety, Search, View
+from .interface import Policy, PolicyError, Safety, View
 from .parameters import at_least
 from .search import SearchOptions, search_matrix
 
@@ -23,7 +23,6 @@ class Retrospective(Policy):
     """
 
     kind: ClassVar[str] = "retrospective"
-    search: ClassVar[Search] = "global"
     safety: ClassVar[Safety] = "unsafe"
     min_len: int = 0
     pays_stall: bool = False

@@ -6,35 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import truediv
-from typing import Protocol
 
 import numpy as np
 
-from .arrays import Bools, Floats, Ints
-from .interface import PolicyError, StepCost
+from .arrays import Bools, Floats
+from .interface import LaggedView, PolicyError
 from .parameters import at_least, within
-
-
-class Priced(Protocol):
-    """What the search reads of a view: the batch, never a survival."""
-
-    available: Ints
-    cost: StepCost
-    drafted: int
-    prefill_tokens: int
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        ...
-
-    def seconds(self, most: int) -> Floats:
-        """Return step seconds by drafts admitted."""
-        ...
-
-    def listed_seconds(self, most: int) -> tuple[float, ...]:
-        """Return `seconds` as plain floats."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -69,7 +46,9 @@ def as_sizes(sizes: Sequence[int] | None) -> tuple[int, ...] | None:
     return None if sizes is None else tuple(sizes)
 
 
-def best_budget(ranked: list[float] | Floats, view: Priced, options: SearchOptions, base: float | None = None) -> int:
+def best_budget(
+    ranked: list[float] | Floats, view: LaggedView, options: SearchOptions, base: float | None = None
+) -> int:
     """Return the budget ``K`` that maximizes expected tokens per second, the lowest on ties.
 
     Theta(K) = (R + sum of the K best expected survivals) / T(R + prefill + K), section 5.2 of the paper.
@@ -114,7 +93,7 @@ def _theta(ranked: Floats, base: float, seconds: Floats) -> Floats:
     return np.divide(gains, seconds, out=gains)
 
 
-def search_matrix(expected: Floats, view: Priced, options: SearchOptions) -> int:
+def search_matrix(expected: Floats, view: LaggedView, options: SearchOptions) -> int:
     """Return `best_budget` for expected survivals given as float64 ``[R, gamma]``, in any state of repair.
 
     Values at positions a row does not have are left out: no prior or stale value may count drafts that do not
@@ -127,7 +106,7 @@ def search_matrix(expected: Floats, view: Priced, options: SearchOptions) -> int
     return best_budget(ranked, view, options, base)
 
 
-def _landing(view: Priced, floor: int, total: int, allowed: tuple[int, ...]) -> Bools:
+def _landing(view: LaggedView, floor: int, total: int, allowed: tuple[int, ...]) -> Bools:
     """Return which budgets ``floor .. total`` give an allowed batch size; the floor alone if none does."""
     sizes = view.rows + view.prefill_tokens + np.arange(floor, total + 1)
     lands = np.isin(sizes, allowed)

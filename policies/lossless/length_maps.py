@@ -192,14 +192,15 @@ def _first_view(policy: Policy, world: World, running: tuple[int, ...], drafts: 
         for row, block in zip(running, drafts, strict=True)
     ]
     return View(
-        0,
-        np.array(running, np.int64),
-        generation_of(list(seen), gamma),
-        np.array([len(block) for block in drafts], np.int64),
-        world.cost,
-        generation_of([None] * len(running), gamma) if policy.lag else None,
-        context=lambda: np.ones(len(running), np.int64),
-        coin=lambda _: coin,
+        step=0,
+        requests=np.array(running, np.int64),
+        available=np.array([len(block) for block in drafts], np.int64),
+        drafted=sum(len(block) for block in drafts),
+        cost=world.cost,
+        lagged_drafts=generation_of([None] * len(running), gamma) if policy.lag else None,
+        contexts=lambda: np.ones(len(running), np.int64),
+        coins=lambda _: coin,
+        generation=generation_of(list(seen), gamma),
     )
 
 

@@ -237,15 +237,16 @@ class _Run:
         contexts = np.array([1 + int(self.texts[row].count[draw]) for row in rows])
         outcomes = np.array([int(drafts[row].accepted[draw]) for row in rows])
         view = View(
-            step,
-            np.array(rows),
-            _generation(seen, rows, gamma),
-            np.array([drafts[row].has for row in rows]),
-            self.world.cost,
-            _generation(past.seen.get(step - lag, {}), rows, self.world.gamma) if lag else None,
-            context=lambda: contexts,
+            step=step,
+            requests=np.array(rows),
+            available=np.array([drafts[row].has for row in rows]),
+            drafted=sum(drafts[row].has for row in rows),
+            cost=self.world.cost,
+            lagged_drafts=_generation(past.seen.get(step - lag, {}), rows, self.world.gamma) if lag else None,
+            contexts=lambda: contexts,
+            coins=lambda _: self.world.coins[coin],
+            generation=_generation(seen, rows, gamma),
             outcomes=outcomes if self.policy.needs_outcomes else None,
-            coin=lambda _: self.world.coins[coin],
         )
         lengths, memory = ask(self.policy, view, past.memory)
         return lengths, _Past(memory, {**past.seen, step: seen})

@@ -122,16 +122,17 @@ def view_of(policy: Policy, script: Script, step: int, moment: Moment) -> View:
     gamma = script.gamma if policy.drafts else 0
     confidence = moment.confidence if policy.drafts else ((),) * len(moment.requests)
     return View(
-        script.first + step,
-        np.array(moment.requests, np.int64),
-        generation_of([values or None for values in confidence], gamma),
-        np.array([len(values) for values in confidence], np.int64),
-        script.cost,
-        _lagged(policy, script, step, moment.requests),
-        context=lambda: np.array(moment.contexts, np.int64),
+        step=script.first + step,
+        requests=np.array(moment.requests, np.int64),
+        available=np.array([len(values) for values in confidence], np.int64),
+        drafted=sum(len(values) for values in confidence),
+        cost=script.cost,
+        lagged_drafts=_lagged(policy, script, step, moment.requests),
+        contexts=lambda: np.array(moment.contexts, np.int64),
         context_seconds=script.cost.context_seconds(len(moment.requests), sum(moment.contexts)),
+        coins=lambda _: moment.coin,
+        generation=generation_of([values or None for values in confidence], gamma),
         outcomes=np.array(moment.outcomes, np.int64) if policy.needs_outcomes else None,
-        coin=lambda _: moment.coin,
     )
 
 

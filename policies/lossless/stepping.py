@@ -188,15 +188,16 @@ class Stepper:
         if self.policy.needs_outcomes:
             outcomes = np.array([accepted for _, accepted in seen], np.int64)
         return View(
-            step,
-            np.array(active, np.int64),
-            generation_of([confidence or None for confidence, _ in seen], gamma),
-            np.array(drafted, np.int64),
-            self.world.cost,
-            self._lagged(state.history, active),
-            context=lambda: np.array(counts, np.int64) + 1,
+            step=step,
+            requests=np.array(active, np.int64),
+            available=np.array(drafted, np.int64),
+            drafted=sum(drafted),
+            cost=self.world.cost,
+            lagged_drafts=self._lagged(state.history, active),
+            contexts=lambda: np.array(counts, np.int64) + 1,
+            coins=toss,
+            generation=generation_of([confidence or None for confidence, _ in seen], gamma),
             outcomes=outcomes,
-            coin=toss,
         )
 
     def _lagged(self, history: tuple[Any, ...], active: tuple[int, ...]) -> Generation | None:

@@ -235,12 +235,13 @@ class Decoding:
             available = np.full(len(seen), self.world.gamma)
             past = None if not policy.lag else _generation(lagged, len(seen), self.world.gamma)
             view = View(
-                step,
-                np.arange(len(seen)),
-                _generation(seen, len(seen), self.world.gamma),
-                available,
-                self.world.cost,
-                past,
+                step=step,
+                requests=np.arange(len(seen)),
+                available=available,
+                drafted=int(available.sum()),
+                cost=self.world.cost,
+                lagged_drafts=past,
+                generation=_generation(seen, len(seen), self.world.gamma),
             )
             planned, memory = policy.plan(view, policy.start())
             assert memory is None

@@ -198,7 +198,7 @@ def test_admission_agrees_with_async_topk(min_len: int) -> None:
         known = rng.random(rows) < 0.8
         lagged = Generation(*2 * [np.where(known[:, None], past, 0).astype(np.float64)], known, bool(known.all()))
         now = Generation(*2 * [fresh.astype(np.float64)], available > 0, bool((available > 0).all()))
-        view = View(0, np.arange(rows), now, available, Stairs(), lagged)
+        view = View(0, np.arange(rows), available, int(available.sum()), Stairs(), lagged, generation=now)
         planned, _ = policy.plan(view, None)
         budget = int(planned.sum())
         assert planned.tolist() == admit_top_k(fresh.astype(np.float64), available, budget, min_len).tolist()

@@ -58,12 +58,13 @@ def view(
         survival = np.where(seen[:, None], np.asarray(lagged, np.float64), 0.0)
         past = Generation(survival, survival, seen, bool(seen.all()))
     return View(
-        step,
-        np.arange(rows) if requests is None else np.asarray(requests, np.int64),
-        Generation(c, np.multiply.accumulate(c, axis=1), has > 0, bool((has > 0).all())),
-        has,
-        cost or TableCost(np.linspace(1.0, 2.0, rows * (gamma + 1) + 1)),
-        past,
+        step=step,
+        requests=np.arange(rows) if requests is None else np.asarray(requests, np.int64),
+        available=has,
+        drafted=int(has.sum()),
+        cost=cost or TableCost(np.linspace(1.0, 2.0, rows * (gamma + 1) + 1)),
+        lagged_drafts=past,
+        generation=Generation(c, np.multiply.accumulate(c, axis=1), has > 0, bool((has > 0).all())),
         outcomes=None if outcomes is None else np.asarray(outcomes, np.int64),
     )
 

@@ -18,7 +18,8 @@ def batch(rows: int, cost: StepCost, survivals: list[float]) -> View:
     survival = np.tile(survivals, (rows, 1))
     known = np.ones(rows, np.bool_)
     generation = Generation(survival.copy(), survival, known, True)
-    return View(0, np.arange(rows), generation, np.full(rows, len(survivals)), cost, generation)
+    available = np.full(rows, len(survivals))
+    return View(0, np.arange(rows), available, int(available.sum()), cost, generation, generation=generation)
 
 
 def admitted(kind: str, view: View) -> int:

@@ -6,7 +6,7 @@ declare. Positions count from 1, as in the paper.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -165,7 +165,7 @@ class EmaWithCurrent(Policy):
     ema: float = 0.5
 
     def plan(self, view: View, state: Any) -> Plan:
-        seen = View(view.step, view.requests, view.generation, view.available, view.cost, lagged=view.generation)
+        seen = replace(view, lagged_drafts=view.generation)
         budget, state = AsyncTopK(lag=1, ema=self.ema).budget(seen.past(), state)
         return top(view, budget), state
 
