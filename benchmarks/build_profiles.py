@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from specsched.policies import Floats
 from specsched.sim.analytic import anchors
 from specsched.sim.profile import default_captured_sizes, dump_profile, parse_profile
-
-Floats = npt.NDArray[np.float64]
 
 TAIL_FROM = 513
 GAMMA = 7

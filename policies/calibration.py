@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from .arrays import Floats, Ints
 
 #: Temperatures tried by `fit_sts`: 0.25 to 4 in equal ratios, with 1 among them.
 TEMPERATURES: Floats = np.exp2(np.linspace(-2.0, 2.0, 129))
@@ -35,7 +35,7 @@ class Reliability:
 
     low: Floats
     high: Floats
-    count: npt.NDArray[np.int64]
+    count: Ints
     predicted: Floats
     observed: Floats
 
@@ -189,7 +189,7 @@ def _ece(predicted: Floats, observed: Floats, bins: int) -> float:
     return float(np.abs(gap).sum() / len(predicted))
 
 
-def _bin_index(predicted: Floats, bins: int) -> npt.NDArray[np.int64]:
+def _bin_index(predicted: Floats, bins: int) -> Ints:
     return np.minimum((predicted * bins).astype(np.int64), bins - 1)
 
 

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..policies import Floats
 from .draft_error import unknown
-
-Floats = npt.NDArray[np.float64]
 
 LATENT_FILE = Path(__file__).with_name("data") / "latent.json"
 PUBLISHED_FILE = Path(__file__).with_name("data") / "published_acceptance.json"

@@ -7,12 +7,10 @@ import warnings
 from typing import NoReturn
 
 import numpy as np
-import numpy.typing as npt
 
+from ..policies import Floats, Ints
 from .curve import LOOKUPS, Lookup, build_curve, no_sample
 from .profile_schema import DraftSamples, FlatProfileWarning, Profile, ProfileError
-
-Floats = npt.NDArray[np.float64]
 
 _DEFAULT_MAX_TOKENS = 4096
 _LISTED = 256
@@ -218,7 +216,7 @@ class _DraftCurve:
         return self._scale * float(np.interp(rows, self._rows, self._seconds))
 
 
-def _median_by_rows(draft: DraftSamples) -> tuple[npt.NDArray[np.int64], Floats]:
+def _median_by_rows(draft: DraftSamples) -> tuple[Ints, Floats]:
     rows, seconds = np.array(draft.rows, np.int64), np.array(draft.seconds)
     counts = np.unique(rows)
     return counts, np.array([np.median(seconds[rows == count]) for count in counts])

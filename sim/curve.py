@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from ..policies import Floats, Ints
 from .profile_schema import Profile, ProfileError
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Lookup = Literal["ceil", "linear", "floor"]
 LOOKUPS: tuple[Lookup, ...] = get_args(Lookup)
 

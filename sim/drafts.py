@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from ..policies import Floats, Ints
 from .acceptance import load_acceptance
 from .draft_error import DraftError, unknown
 from .hashing import key, uniforms, weyl, words
@@ -18,8 +18,6 @@ from .recorded import RecordedDrafts
 
 __all__ = ["ConstantDrafts", "DraftError", "DraftModel", "LatentDrafts", "RecordedDrafts", "make_draft_model"]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _CONSTANT = 4
 

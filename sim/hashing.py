@@ -17,8 +17,9 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
+from ..policies import Floats
+
 Words = npt.NDArray[np.uint64]
-Floats = npt.NDArray[np.float64]
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15

@@ -13,14 +13,12 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ..policies import Bools, Floats, Ints
 from .acceptance import AcceptanceProfile, DomainAcceptance
 from .draft_error import DraftError, unknown
 from .hashing import Words, extend, key, logits, normal, normals, weyl, words
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Confidence = Literal["sts", "raw"]
 
 _TEXT, _REQUEST, _NOISE = 1, 2, 3
@@ -42,7 +40,7 @@ class _Grid(NamedTuple):
     place: Ints
     noise: Words
     text: Words
-    accepted: npt.NDArray[np.bool_]
+    accepted: Bools
 
 
 class _Levels(NamedTuple):

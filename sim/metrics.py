@@ -8,10 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from ..policies import Floats
+from ..policies import Floats, Ints
 from .cost import StepCost
 from .requests import SimulationError
 from .scenario import Result
@@ -144,7 +143,7 @@ def _latencies(cohort: pl.DataFrame, with_prefill: bool) -> Metrics:
     }
 
 
-def _percentile(values: npt.NDArray[np.float64] | None, percent: float) -> float | None:
+def _percentile(values: Floats | None, percent: float) -> float | None:
     return float(np.percentile(values, percent)) if values is not None and len(values) else None
 
 
@@ -183,7 +182,7 @@ def step_regret(steps: pl.DataFrame, cost: StepCost) -> Floats:
     return 1.0 - realised / best
 
 
-def _oracle_theta(rows: int, table: Floats, acceptable: npt.NDArray[np.int64], context: Floats) -> Floats:
+def _oracle_theta(rows: int, table: Floats, acceptable: Ints, context: Floats) -> Floats:
     """Return the largest (R + n) / T(R + n) over n up to each step's acceptable drafts."""
     most = int(acceptable.max())
     emitted = rows + np.arange(most + 1)

@@ -6,13 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from ..policies import Floats, Ints
 from .draft_error import DraftError
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 COLUMNS = ("request", "position", "depth", "confidence", "accepted")
 

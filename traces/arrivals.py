@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from .arrays import Floats
 from .table import TraceError
-
-Floats = npt.NDArray[np.float64]
 
 
 def poisson_arrivals(n: int, rate: float, rng: np.random.Generator) -> Floats:

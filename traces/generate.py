@@ -9,7 +9,8 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from .arrivals import Floats, gamma_arrivals, poisson_arrivals
+from .arrays import Floats
+from .arrivals import gamma_arrivals, poisson_arrivals
 from .lengths import LengthTable, load_lengths
 from .table import TraceError
 

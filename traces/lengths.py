@@ -11,12 +11,9 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 import numpy as np
-import numpy.typing as npt
 
+from .arrays import Floats, Ints
 from .table import TraceError, listed
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 LENGTH_TABLES = ("azure-conversation", "azure-code", "mooncake-conversation")
 

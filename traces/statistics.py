@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from .arrays import Floats, Ints
 from .table import check_trace
 
-Floats = npt.NDArray[np.float64]
 Statistics = dict[str, float | int | None]
 
 WINDOWS_S = (1, 10, 60, 600)
@@ -81,13 +80,13 @@ def _arrival_statistics(arrivals: Floats) -> Statistics:
     }
 
 
-def _counts(arrivals: Floats, seconds: int) -> npt.NDArray[np.int64]:
+def _counts(arrivals: Floats, seconds: int) -> Ints:
     """Return arrivals per whole window of ``seconds``, counted from the first arrival at 0."""
     windows = int(arrivals[-1] // seconds)
     return np.bincount((arrivals // seconds).astype(np.int64), minlength=windows)[:windows]
 
 
-def _dispersion(counts: npt.NDArray[np.int64]) -> float | None:
+def _dispersion(counts: Ints) -> float | None:
     return float(counts.var() / counts.mean()) if counts.size >= 2 else None
 
 

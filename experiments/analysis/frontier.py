@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
+from ...policies import Bools, Floats
+
 Status = Literal["met", "at_least", "not_met"]
 
 THROUGHPUT = "throughput_tok_s_gpu"

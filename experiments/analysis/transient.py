@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from ...policies import Floats
 from ..config.schema import Experiment, WaveArrivals
 from ..sweep.store import Point
 from .intervals import mean_interval
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 BEFORE, AFTER = 4, 16
 """Steps shown on either side of the one in which a wave is admitted."""

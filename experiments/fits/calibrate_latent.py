@@ -21,15 +21,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ...policies import Floats, Ints
 from ...policies.calibration import ece, fit_sts
 from ...sim.acceptance import CONFIDENCE_FILE, PUBLISHED_FILE, ConfidenceView, Text, parse_acceptance
 from ...sim.hashing import key, normals, weyl, words
 from ...sim.latent import LatentDrafts, request_offset, text_key, text_parts, text_steps
 from .chain_walk import Rounds, block_table, conditional_acceptance, walk, walk_table
 from .simplex import minimize
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 NOISE = 0.3
 """Noise of a confidence in logits: an assumption, since Figure 6 hardly tells it from the spread of difficulties."""

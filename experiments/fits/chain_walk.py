@@ -9,12 +9,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ...policies import Floats, Ints
 from ...sim.drafts import DraftModel
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 class Rounds(NamedTuple):

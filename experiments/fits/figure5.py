@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from ...policies import Floats, Ints
 from ...sim.drafts import make_draft_model
 from ...sim.latent import Confidence
 from .chain_walk import BlockTable, block_table, walk_table
@@ -76,8 +76,8 @@ def threshold_point(table: BlockTable, threshold: float) -> dict[str, float]:
     }
 
 
-def prefix_lengths(confidence: npt.NDArray[np.float64], threshold: float) -> npt.NDArray[np.int64]:
+def prefix_lengths(confidence: Floats, threshold: float) -> Ints:
     """Return the length of the longest prefix, along the last axis, in which every value reaches the threshold."""
     reaches = np.logical_and.accumulate(confidence >= threshold, axis=-1)
-    lengths: npt.NDArray[np.int64] = reaches.sum(axis=-1, dtype=np.int64)
+    lengths: Ints = reaches.sum(axis=-1, dtype=np.int64)
     return lengths

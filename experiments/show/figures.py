@@ -20,8 +20,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from ...policies import Bools, Floats
 from ..analysis.effects import effect_table
-from ..analysis.frontier import Bools, Floats, Line, frontier, line, usable
+from ..analysis.frontier import Line, frontier, line, usable
 from ..analysis.roles import Roles
 from ..analysis.summary import cast_of, cells_of, load_name
 from ..analysis.threshold import threshold_table

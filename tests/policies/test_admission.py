@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specsched.policies import admit_top_k
-from tests.policies.worlds import Floats, Ints, TableCost, ragged_batches
+from specsched.policies import Floats, Ints, admit_top_k
+from tests.policies.worlds import TableCost, ragged_batches
 
 
 def brute_force(survival: Floats, available: Ints, budget: int, min_len: int) -> list[int]:

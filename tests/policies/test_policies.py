@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specsched.policies import Generation, LaggedBudget, LaggedView, Policy, PolicyError, build_policy
+from specsched.policies import Floats, Generation, Ints, LaggedBudget, LaggedView, Policy, PolicyError, build_policy
 from specsched.policies.admission import admit
 from specsched.policies.greedy_early_stop import early_stop
 from specsched.policies.search import SearchOptions, best_budget, search_matrix
-from tests.policies.worlds import Floats, Ints, TableCost, ragged_batches, staircase, view
+from tests.policies.worlds import TableCost, ragged_batches, staircase, view
 
 B300_LIKE = [0.67, 0.42, 0.26, 0.17, 0.12, 0.09, 0.07]
 

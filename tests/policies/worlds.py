@@ -8,10 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
-from specsched.policies import Generation, View
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from specsched.policies import Floats, Generation, Ints, View
 
 
 @dataclass

@@ -8,17 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specsched.policies import Floats
 from specsched.sim.cost import StepCost
 from specsched.sim.curve import Lookup
 from specsched.sim.jaggedness import greedy_gap
 from specsched.sim.profile import FlatProfileWarning, ProfileError, load_profile, profile_from_samples
-
-Floats = npt.NDArray[np.float64]
 
 B300 = load_profile("vllm-dsv4flash-b300-tp4")
 CHAT = [0.67, 0.42, 0.26, 0.17, 0.12, 0.09, 0.07]
