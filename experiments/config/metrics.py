@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ...policies.nearest import suggestion
 from .columns import METRICS
-from .nearest import suggestion
 from .schema import Experiment
 
 

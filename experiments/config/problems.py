@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from ...policies.nearest import suggestion
 from .document import Document, KeyPath
 from .errors import ConfigError
-from .nearest import suggestion
 from .schema import Experiment
 
 _TYPES = {

@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from ...policies.interface import Policy, PolicyError
+from ...policies.nearest import suggestion
 from ...policies.registry import POLICIES, build_policy
 from ...sim.drafts import DraftError, make_draft_model
 from ...sim.profile import ProfileError, load_profile
@@ -18,7 +19,6 @@ from ...traces import LENGTH_TABLES
 from .document import Document, KeyPath, load_document
 from .errors import ConfigError
 from .hardware import profile_of
-from .nearest import suggestion
 from .overrides import override, policy_keys, replace
 from .problems import to_config_error
 from .schema import Arm, ConstantDrafts, Drafts, Experiment, LatentDrafts, Sla, Workload

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from ...policies.nearest import suggestion
 from ..analysis.frontier import Line, line, seed_lines, throughput_at_anchor, usable
 from ..config.errors import ConfigError
-from ..config.nearest import suggestion
 from ..config.schema_tune import Tune
 
 BySeed = tuple[float | None, ...]

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from ...policies.nearest import suggestion
 from ..config.document import Document, KeyPath
 from ..config.errors import ConfigError, known_errors
 from ..config.metrics import no_metric
-from ..config.nearest import suggestion
 from ..config.overrides import check_path, overlap, replace
 from ..config.resolve import experiment_of, read_document
 from ..config.schema import Experiment
