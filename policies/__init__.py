@@ -7,6 +7,7 @@ from .checks import check_lengths, check_policy, failed, policy_name, start_stat
 from .generation import Generation
 from .interface import LaggedBudget, LaggedView, Policy, PolicyError, Safety, StepCost, View
 from .lossless.screening import Screening, screen
+from .nearest import closest, did_you_mean
 from .problems import describe
 from .registry import POLICIES, build_policy
 from .totals import total
@@ -33,7 +34,9 @@ __all__ = [
     "build_policy",
     "check_lengths",
     "check_policy",
+    "closest",
     "describe",
+    "did_you_mean",
     "ece",
     "failed",
     "fit_sts",

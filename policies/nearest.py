@@ -1,25 +1,36 @@
-"""The right name for a wrong one."""
+"""The right name for a wrong one: the one place that says "did you mean", for every room."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 
 
-def nearest(name: str, choices: Iterable[str]) -> str | None:
-    """Return the choice most like ``name``, ignoring case and `-` against `_`; None if nothing is like it."""
-    plain = {_plain(choice): choice for choice in choices}
-    close = get_close_matches(_plain(name), plain, n=1, cutoff=0.6)
-    return plain[close[0]] if close else None
+def closest(name: str, choices: Iterable[str], most: int = 1, cutoff: float = 0.6) -> list[str]:
+    """Return at most ``most`` choices that are like ``name`` (likeness of ``cutoff`` or more), the likest first."""
+    return get_close_matches(name, list(choices), n=most, cutoff=cutoff)
+
+
+def did_you_mean(name: str, choices: Iterable[str]) -> str:
+    """Return a question with the choice most like ``name``; empty if nothing is like it."""
+    return "".join(f"did you mean `{near}`?" for near in closest(name, choices))
 
 
 def suggestion(name: str, choices: Iterable[str]) -> str:
-    """Return how a message about the unknown ``name`` ends: the nearest choice, or the list of all."""
+    """Return how a message about the unknown ``name`` ends: the nearest choice, or the list of all.
+
+    Case, and `-` against `_`, make no difference.
+    """
     names = list(choices)
-    best = nearest(name, names)
-    if best is not None:
-        return f"did you mean {best!r}?"
+    plain = {_plain(choice): choice for choice in names}
+    for near in closest(_plain(name), plain):
+        return f"did you mean {plain[near]!r}?"
     return f"choose from {', '.join(names)}" if names else "there is none to choose from"
+
+
+def likeness(one: str, other: str) -> float:
+    """Return how alike two names are, within [0, 1]; not always the same in the other order."""
+    return SequenceMatcher(None, one, other).ratio()
 
 
 def _plain(name: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import importlib
 import inspect
 from collections.abc import Iterable, Mapping
@@ -13,6 +12,7 @@ from .async_topk import AsyncTopK
 from .autoregressive import Autoregressive
 from .greedy_early_stop import GreedyEarlyStop
 from .interface import Policy, PolicyError
+from .nearest import did_you_mean
 from .oracle import Oracle, OracleRate
 from .problems import describe
 from .retrospective import Retrospective
@@ -75,9 +75,8 @@ def _lookup(kind: object) -> type[Policy]:
 
 def _nearest(name: str, choices: list[str]) -> str:
     """Return the end of a message: the nearest choice, then all of them."""
-    near = difflib.get_close_matches(name, choices, n=1)
-    hint = f"; did you mean `{near[0]}`?" if near else ";"
-    return f"{hint} choices: {', '.join(choices) or 'none'}"
+    hint = f"{did_you_mean(name, choices)} choices: {', '.join(choices) or 'none'}"
+    return f"; {hint.strip()}"
 
 
 def _load_object(path: object) -> type[Policy]:

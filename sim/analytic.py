@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import re
 from dataclasses import dataclass
 
+from ..policies import did_you_mean
 from .profile_schema import Profile, ProfileError, default_captured_sizes, parse_profile
 
 ANALYTIC_PREFIX = "analytic:"
@@ -177,9 +177,8 @@ _FORM = (
 def _gpu(name: str, word: str) -> GPU:
     key = _ALIASES.get(word, word)
     if key not in GPUS:
-        near = difflib.get_close_matches(key, GPUS, n=1)
-        hint = f"did you mean `{near[0]}`? " if near else ""
-        raise ProfileError(f"analytic profile `{name}`: unknown GPU `{word}`; {hint}known are {', '.join(GPUS)}")
+        hint = f"{did_you_mean(key, GPUS)} known are {', '.join(GPUS)}".strip()
+        raise ProfileError(f"analytic profile `{name}`: unknown GPU `{word}`; {hint}")
     return GPUS[key]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
+
+from ..policies import closest
 
 
 class DraftError(ValueError):
@@ -13,6 +14,6 @@ class DraftError(ValueError):
 def unknown(what: str, name: object, choices: Iterable[str]) -> DraftError:
     """Return the error for a name that is not among the choices, which it lists, the nearest first."""
     names = sorted(choices)
-    near = difflib.get_close_matches(str(name), names, n=len(names), cutoff=0.5)
+    near = closest(str(name), names, most=len(names), cutoff=0.5)
     ordered = near + [choice for choice in names if choice not in near]
     return DraftError(f"unknown {what} `{name}`; it must be one of: {', '.join(ordered)}")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import textwrap
 from pathlib import Path
 from typing import Any
 
+from ..policies import closest
 from .analytic import ANALYTIC_PREFIX, analytic_profile
 from .profile_schema import (
     ContextCost,
@@ -80,7 +80,7 @@ def dump_profile(profile: Profile) -> str:
 
 def _unknown(name: str) -> str:
     names = profile_names()
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.4)
+    near = closest(name, names, most=3, cutoff=0.4)
     choices = f"the nearest are {', '.join(near)}" if near else f"shipped are {', '.join(names)}"
     return f"no profile named `{name}`; {choices}; or give a .json file, or a roofline such as {ANALYTIC_PREFIX}h100:8b"
 

@@ -5,7 +5,6 @@ A profile holds raw samples, not a fit. `docs/profiles.md` describes every field
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import json
 import math
@@ -13,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ..policies import did_you_mean
 
 Source = Literal["measured", "composed", "analytic"]
 PartSource = Literal["measured", "composed", "analytic", "assumed"]
@@ -319,5 +320,4 @@ def _field(path: tuple[int | str, ...]) -> str:
 def _nearest_field(name: str) -> str:
     models: tuple[type[BaseModel], ...] = (Profile, VerifySamples, DraftSamples, ContextCost, HostCost)
     known = sorted({field for model in models for field in model.model_fields})
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean `{near[0]}`?" if near else "take it out"
+    return did_you_mean(name, known) or "take it out"

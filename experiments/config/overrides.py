@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import SequenceMatcher
 from typing import Any, get_origin
 
+from ...policies.nearest import likeness
 from ...policies.registry import POLICIES
 from .document import Document, KeyPath, parse_value
 from .errors import ConfigError
@@ -149,5 +149,4 @@ def _likeness(wrong: str, known: str) -> float:
     """Score how likely ``known`` is meant: as a whole, by its last word, and by the sections it lies in."""
     parts, others = wrong.split("."), known.split(".")
     shared = next((n for n, (a, b) in enumerate(zip(parts, others, strict=False)) if a != b), len(others))
-    whole, last = SequenceMatcher(None, wrong, known), SequenceMatcher(None, parts[-1], others[-1])
-    return whole.ratio() + last.ratio() + shared / len(parts)
+    return likeness(wrong, known) + likeness(parts[-1], others[-1]) + shared / len(parts)
