@@ -6,6 +6,7 @@ Every reduction is a NumPy sum in row order, so that the same tables give the sa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -16,6 +17,83 @@ from .requests import SimulationError
 from .scenario import Result
 
 Metrics = dict[str, float | int | None]
+Need = Literal["a prefill stage", "an oracle arm", "a bound that applies"]
+
+THROUGHPUT = "throughput_tok_s_gpu"
+INTERACTIVITY = "interactivity_tok_s_user"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What is known of a metric before it is computed. None is ever negative.
+
+    Attributes:
+        name: of its column.
+        unit: in the words of docs/metrics.md, which says what it means; ``-`` if it has none.
+        share: whether it lies within 0 and 1.
+        null_without: what a run needs for it to exist; None if nothing.
+    """
+
+    name: str
+    unit: str
+    share: bool = False
+    null_without: Need | None = None
+
+
+METRICS = (
+    Metric(THROUGHPUT, "tok/s/GPU"),
+    Metric("mean_rows", "rows"),
+    Metric("window_s", "s"),
+    Metric("steps", "steps"),
+    Metric("accepted_length", "tok/round"),
+    Metric("verify_budget", "tok/row"),
+    Metric("rejected_per_step", "tok/round"),
+    Metric("accepted_per_verified", "-", share=True),
+    Metric("accepted_per_verified_with_anchor", "-", share=True),
+    Metric("accepted_per_drafted", "-", share=True),
+    Metric("acceptance_ceiling", "-", share=True),
+    Metric("truncated_tokens", "tok"),
+    Metric("padded_fraction", "-", share=True),
+    Metric("batch_tokens_max", "tok"),
+    Metric("eager_fraction", "-", share=True),
+    Metric("step_p50_s", "s"),
+    Metric("step_p99_s", "s"),
+    Metric("regret", "-", share=True, null_without="an oracle arm"),
+    Metric(INTERACTIVITY, "tok/s"),
+    Metric("interactivity_mean", "tok/s"),
+    Metric("interactivity_p50", "tok/s"),
+    Metric("interactivity_p10", "tok/s"),
+    Metric("ttft_p50_s", "s", null_without="a prefill stage"),
+    Metric("ttft_p99_s", "s", null_without="a prefill stage"),
+    Metric("tpot_p50_s", "s"),
+    Metric("tpot_p99_s", "s"),
+    Metric("wait_p99_s", "s"),
+    Metric("requests", "requests"),
+    Metric("requests_of_one_token", "requests"),
+    Metric("goodput_req_s", "requests/s", null_without="a bound that applies"),
+)
+"""Every metric, in the order in which `point_metrics` gives them."""
+
+LEADING = (
+    THROUGHPUT,
+    INTERACTIVITY,
+    "interactivity_p10",
+    "accepted_length",
+    "verify_budget",
+    "accepted_per_verified",
+    "accepted_per_drafted",
+    "acceptance_ceiling",
+    "padded_fraction",
+    "regret",
+    "ttft_p50_s",
+    "ttft_p99_s",
+    "tpot_p50_s",
+    "goodput_req_s",
+    "requests",
+    "steps",
+    "window_s",
+)
+"""Those that come first in ``points.parquet``, and are there even where no point has them."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +116,7 @@ class Sla:
 
 
 def point_metrics(result: Result, cost: StepCost, sla: Sla, *, with_regret: bool) -> Metrics:
-    """Return the metrics of a run by column name.
+    """Return the metrics of a run by column name, in the order of `METRICS`.
 
     Args:
         result: the run.
@@ -80,7 +158,7 @@ def _rates(steps: pl.DataFrame, window: float, gpus: int) -> Metrics:
     """Throughput over the window and the rows that decoded in it (time-weighted)."""
     busy = float((steps["rows"].to_numpy() * steps["step_seconds"].to_numpy()).sum())
     return {
-        "throughput_tok_s_gpu": _total(steps, "emitted") / window / gpus,
+        THROUGHPUT: _total(steps, "emitted") / window / gpus,
         "mean_rows": busy / window,
         "window_s": window,
         "steps": len(steps),
@@ -129,7 +207,7 @@ def _latencies(cohort: pl.DataFrame, with_prefill: bool) -> Metrics:
     handed = cohort["ready_s"] if with_prefill else cohort["arrival_s"]
     waits = (cohort["admitted_s"] - handed).to_numpy()
     return {
-        "interactivity_tok_s_user": _ratio(float(tokens.sum()), float(seconds.sum())),
+        INTERACTIVITY: _ratio(float(tokens.sum()), float(seconds.sum())),
         "interactivity_mean": float(speeds.mean()) if len(speeds) else None,
         "interactivity_p50": _percentile(speeds, 50),
         "interactivity_p10": _percentile(speeds, 10),

@@ -16,11 +16,9 @@ import numpy as np
 import polars as pl
 
 from ...policies import Bools, Floats
+from ...sim.metrics import INTERACTIVITY, THROUGHPUT
 
 Status = Literal["met", "at_least", "not_met"]
-
-THROUGHPUT = "throughput_tok_s_gpu"
-INTERACTIVITY = "interactivity_tok_s_user"
 
 
 @dataclass(frozen=True)

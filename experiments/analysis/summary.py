@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from ...sim.metrics import INTERACTIVITY, THROUGHPUT
 from ..config.schema import band_names, expanded_arms
 from . import effects
 from .frontier import (
-    INTERACTIVITY,
-    THROUGHPUT,
     Line,
     Matched,
     frontier,
@@ -57,9 +56,8 @@ def summarize(points: pl.DataFrame, experiment: Experiment) -> Summary:
 
 def bounds_of(experiment: Experiment) -> dict[str, float]:
     """Return the bounds of goodput that apply, seconds: there is no TTFT without a prefill stage."""
-    sla = experiment.sla
-    ttft = sla.ttft_s if experiment.prefill.kind != "none" else None
-    bounds = {"TTFT": ttft, "TPOT": sla.tpot_s}
+    ttft = experiment.sla.ttft_s if experiment.with_prefill else None
+    bounds = {"TTFT": ttft, "TPOT": experiment.sla.tpot_s}
     return {name: bound for name, bound in bounds.items() if bound is not None}
 
 

@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from ...sim import metrics
 from .schema_tune import Tune
 from .section import Count, NotNegative, Positive, Probability, Section, Seed, misfit, without_repeats
 
@@ -266,6 +267,11 @@ class Sla(Section):
     def _distinct(cls, anchors: list[float] | None) -> list[float] | None:
         return anchors if anchors is None else without_repeats(anchors)
 
+    @property
+    def bounds(self) -> metrics.Sla:
+        """The bounds of goodput, whether they apply or not."""
+        return metrics.Sla(ttft_s=self.ttft_s, tpot_s=self.tpot_s)
+
 
 class AgainstArm(Section):
     """The arm that the others are compared with, point by point."""
@@ -366,6 +372,16 @@ class Experiment(Section):
                 if other in self.arms:
                     raise misfit(f"arms.{other}", f"the draft cost band of `{name}` makes an arm of this name")
         return self
+
+    @property
+    def with_prefill(self) -> bool:
+        """Whether there is a prefill stage, without which there is no time to first token."""
+        return self.prefill.kind != "none"
+
+    @property
+    def with_oracle(self) -> bool:
+        """Whether an arm is the policy `oracle`, without which there is no regret."""
+        return any(arm.policy["kind"] == "oracle" for arm in self.arms.values())
 
 
 def band_names(name: str) -> tuple[str, str]:

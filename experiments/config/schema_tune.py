@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
+from ...sim.metrics import INTERACTIVITY
 from .columns import SHARES
 from .section import Count, Positive, Section, Seed, misfit, without_repeats
 
@@ -17,7 +18,6 @@ AT_ANCHOR = "throughput_at_anchor"
 MARGIN = "tune.margin"
 """The parameter that is no key of the file: how far above an anchor a candidate plans."""
 
-INTERACTIVITY = "interactivity_tok_s_user"
 MARGIN_BOUNDS = (0.0, 1.0)
 Margin = Annotated[float, Field(ge=MARGIN_BOUNDS[0], le=MARGIN_BOUNDS[1])]
 

@@ -11,7 +11,8 @@ from typing import Any
 import polars as pl
 from matplotlib.figure import Figure
 
-from ..analysis.frontier import INTERACTIVITY, THROUGHPUT, frontier, line, usable
+from ...sim.metrics import INTERACTIVITY, THROUGHPUT
+from ..analysis.frontier import frontier, line, usable
 from ..analysis.intervals import ratio_interval
 from ..analysis.summary import cast_of
 from ..show.canvas import canvas, say_empty

@@ -10,7 +10,8 @@ from typing import Any
 
 import polars as pl
 
-from ..analysis.frontier import INTERACTIVITY, THROUGHPUT, frontier, line, usable
+from ...sim.metrics import INTERACTIVITY, THROUGHPUT
+from ..analysis.frontier import frontier, line, usable
 from ..analysis.intervals import LEAST_SEEDS, mean_interval
 from ..analysis.roles import Roles
 from ..analysis.summary import bounds_of, cast_of, load_name

@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
+from ...sim.metrics import INTERACTIVITY, THROUGHPUT
 from ..analysis.effects import effect_table
-from ..analysis.frontier import INTERACTIVITY, THROUGHPUT
 from ..analysis.summary import cast_of, cells_of
 from ..show.effect import effect_figure
 from ..show.terminal import number

@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ..analysis.frontier import THROUGHPUT
+from ...sim.metrics import THROUGHPUT
 from ..analysis.intervals import LEAST_SEEDS
 
 Summary = dict[str, Any]

@@ -42,8 +42,7 @@ def point_key(whole: Mapping[str, Any], experiment: Experiment, arm: str, load: 
     chosen["drafts"] = base["drafts"] or config["drafts"]
     kept = {name: config[name] for name in ("workload", "hardware", "prefill", "sla")}
     point = {**kept, "name": arm, "arm": chosen, "load": load, "seed": seed, "records": config["output"]["records"]}
-    oracle = any(other["policy"]["kind"] == "oracle" for other in config["arms"].values())
-    return digest({**point, "regret": oracle, "code": whole["code"]})[:32]
+    return digest({**point, "regret": experiment.with_oracle, "code": whole["code"]})[:32]
 
 
 def digest(data: Any) -> str:

@@ -22,7 +22,7 @@ from ...sim.cost import StepCost
 from ...sim.curve import Lookup
 from ...sim.drafts import DraftError, make_draft_model
 from ...sim.engine import run
-from ...sim.metrics import Sla, point_metrics
+from ...sim.metrics import point_metrics
 from ...sim.profile import FlatProfileWarning
 from ...sim.requests import Requests
 from ...sim.scenario import Prefill, Scenario
@@ -76,8 +76,7 @@ def run_point(experiment: Experiment, arm: str, load: float, seed: int) -> Point
     """
     scenario = build_scenario(experiment, arm, load, seed)
     result = run(scenario)
-    sla = Sla(ttft_s=experiment.sla.ttft_s, tpot_s=experiment.sla.tpot_s)
-    metrics = point_metrics(result, scenario.cost, sla, with_regret=_has_oracle(experiment))
+    metrics = point_metrics(result, scenario.cost, experiment.sla.bounds, with_regret=experiment.with_oracle)
     records = experiment.output.records
     return PointResult(
         metrics={**metrics, "safety": scenario.safety, "bound": scenario.policy.needs_outcomes},
@@ -218,13 +217,9 @@ def check_points(experiment: Experiment, arms: Iterable[str]) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", FlatProfileWarning)
         StepCost(profile_of(experiment), lookup=experiment.hardware.lookup, drafts=False)
-    vain = experiment.sla.ttft_s is not None and experiment.prefill.kind == "none"
+    vain = experiment.sla.ttft_s is not None and not experiment.with_prefill
     unused = ["sla.ttft_s does not apply: without a prefill stage there is no time to first token"] if vain else []
     return [*(str(warning.message) for warning in caught), *unused]
-
-
-def _has_oracle(experiment: Experiment) -> bool:
-    return any(arm.policy["kind"] == "oracle" for arm in experiment.arms.values())
 
 
 def _prefill(experiment: Experiment) -> Prefill | None:

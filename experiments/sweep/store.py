@@ -11,29 +11,9 @@ from typing import Any
 
 import polars as pl
 
+from ...sim.metrics import LEADING
 from ..config.errors import ConfigError
 from .points import PointResult
-
-REQUIRED = (
-    "throughput_tok_s_gpu",
-    "interactivity_tok_s_user",
-    "interactivity_p10",
-    "accepted_length",
-    "verify_budget",
-    "accepted_per_verified",
-    "accepted_per_drafted",
-    "acceptance_ceiling",
-    "padded_fraction",
-    "regret",
-    "ttft_p50_s",
-    "ttft_p99_s",
-    "tpot_p50_s",
-    "goodput_req_s",
-    "requests",
-    "steps",
-    "window_s",
-)
-"""Columns of ``points.parquet`` after arm, load and seed; further metrics follow in the order they are given."""
 
 _ROWS_PER_GROUP = 1 << 18
 
@@ -116,9 +96,9 @@ def points_table(results: Iterable[tuple[Point, Mapping[str, Any]]]) -> pl.DataF
     ]
     axes = [axis for point, _ in ordered[:1] for axis, _ in point.values]
     for axis in axes:
-        if any(axis in metrics for _, metrics in ordered) or axis in ("arm", "load", "seed", *REQUIRED):
+        if any(axis in metrics for _, metrics in ordered) or axis in ("arm", "load", "seed", *LEADING):
             raise ConfigError(f"sweep.axes.{axis} is called like a column of the points table; rename it")
-    columns = dict.fromkeys(["arm", "load", "seed", *axes, *REQUIRED, *(name for row in rows for name in row)])
+    columns = dict.fromkeys(["arm", "load", "seed", *axes, *LEADING, *(name for row in rows for name in row)])
     return pl.DataFrame([_column(name, [row.get(name) for row in rows]) for name in columns])
 
 

@@ -18,6 +18,7 @@ from specsched.experiments.sweep.points import PointResult
 from specsched.experiments.sweep.runner import Task, longest_first, run_points, sweep_points
 from specsched.experiments.sweep.store import Point
 from specsched.policies.interface import PolicyError
+from specsched.sim.metrics import LEADING
 from tests.experiments.commands import command, contents, run_command, wait_until
 
 TEXT = """\
@@ -71,7 +72,7 @@ def test_every_point_is_computed_once_and_the_table_is_sorted(experiment: Experi
 
 def test_the_table_has_the_promised_columns_first_and_fixed_types(experiment: Experiment, tmp_path: Path) -> None:
     table = run_points([experiment], points_of(experiment), tmp_path / "out", processes(1), run=Fake()).table
-    assert table.columns == ["arm", "load", "seed", *store.REQUIRED, "extra", "safety", "bound"]
+    assert table.columns == ["arm", "load", "seed", *LEADING, "extra", "safety", "bound"]
     types = {"arm": pl.String, "load": pl.Float64, "seed": pl.Int64, "regret": pl.Float64, "extra": pl.Int64}
     assert {name: table.schema[name] for name in types} == types
     assert (table.schema["safety"], table.schema["bound"]) == (pl.String, pl.Boolean)
