@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import threading
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import polars as pl
@@ -21,20 +15,17 @@ from .config.errors import PointError, known_errors
 from .config.resolve import find_config
 from .config.working_directory import make_working_directory_importable
 from .show import figures
-from .show.terminal import print_summary
+from .show.terminal import print_summary, say
 from .show.terminal_sweep import print_cells, print_effects
 from .sweep import store
-from .sweep.executors import Site, cluster, processes
+from .sweep.course import Facts, begun, under_way
+from .sweep.executors import Site, site_of
 from .sweep.identity import identity
-from .sweep.manifest import now, open_folder, write_run
+from .sweep.manifest import open_folder, write_run
 from .sweep.plan import Plan, load_plan, plan_identity
 from .sweep.points import check_points
-from .sweep.progress import show_progress
+from .sweep.progress import print_warnings, show_progress
 from .sweep.runner import Failure, Sweep, missing, run_points, sweep_points
-
-
-class Interrupted(Exception):
-    """The run was stopped by a signal; the message says how to go on."""
 
 
 def run_experiment(
@@ -62,10 +53,8 @@ def run_experiment(
     whole = plan_identity(plan, identities)
     open_folder(folder, whole, resume)
     _check(plan, identities)
-    facts: dict[str, Any] = {"config": config, "settings": list(settings), "started": now()}
-    with ExitStack() as stack:
-        site = stack.enter_context(cluster(scheduler)) if scheduler is not None else processes(workers or processors())
-        facts |= {"workers": site.workers, **({"cluster": scheduler} if scheduler else {})}
+    with site_of(workers, scheduler) as site:
+        facts = begun(config, settings, site, scheduler)
         write_run(folder, plan, whole, status="running", **facts)
         sweep = _compute(plan, identities, whole, folder, facts, quiet, site)
     _report(sweep.table, plan, folder)
@@ -94,9 +83,7 @@ def _check(plan: Plan, identities: Sequence[dict[str, Any]]) -> None:
             if plan.blame is None:
                 raise
             raise plan.blame(number, str(error)) from error
-    errors = Console(stderr=True, soft_wrap=True)
-    for warning in warnings:
-        errors.print(f"warning: {warning}", markup=False, highlight=False)
+    print_warnings(warnings)
 
 
 def _compute(
@@ -104,7 +91,7 @@ def _compute(
     identities: Sequence[dict[str, Any]],
     whole: dict[str, Any],
     folder: Path,
-    facts: dict[str, Any],
+    facts: Facts,
     quiet: bool,
     site: Site,
 ) -> Sweep:
@@ -115,25 +102,16 @@ def _compute(
         for number, (cell, known) in enumerate(zip(plan.cells, identities, strict=True))
         for point in sweep_points(cell.experiment, known, number, cell.values.items())
     ]
-    todo = missing(points, folder, records)
-    began, status = time.monotonic(), "failed"
-    try:
-        with stop_on_signals(), show_progress(len(todo), quiet, Console(stderr=True)) as advance:
+    todo, distinct = len(missing(points, folder, records)), len({point.key for point in points})
+
+    def finished() -> str:
+        return f"{distinct - len(missing(points, folder, records))} of {distinct} points"
+
+    with under_way(folder, facts, partial(write_run, folder, plan, whole), finished, computed=todo):
+        with show_progress(todo, quiet, Console(stderr=True)) as advance:
             sweep = run_points([cell.experiment for cell in plan.cells], points, folder, site, advance)
         store.write_parquet(folder / "points.parquet", sweep.table)
-        status = "complete" if not sweep.failures else "incomplete"
         facts["failed"] = [f"{failure.point}: {failure.message}" for failure in sweep.failures]
-    except KeyboardInterrupt:
-        status = "interrupted"
-        distinct = len({point.key for point in points})
-        done = distinct - len(missing(points, folder, records))
-        raise Interrupted(
-            f"stopped with {done} of {distinct} points finished; to go on, repeat the command with -o {folder} --resume"
-        ) from None
-    finally:
-        seconds = round(time.monotonic() - began, 3)
-        facts |= {"status": status, "ended": now(), "wall_seconds": seconds, "computed": len(todo)}
-        write_run(folder, plan, whole, **facts)
     return sweep
 
 
@@ -146,7 +124,7 @@ def _failed(failures: Sequence[Failure], computed: int, folder: Path) -> str:
 def _report(points: pl.DataFrame, plan: Plan, folder: Path) -> None:
     """Write the summary and the figures, print the summary and where the figures are."""
     outcome = summary.summarize_plan(points, plan)
-    store.write_whole(folder / "summary.json", (json.dumps(outcome, indent=1, allow_nan=False) + "\n").encode())
+    store.write_json(folder / "summary.json", outcome)
     drawn = figures.draw_plan(points, plan, folder)
     console = Console(soft_wrap=True)
     if plan.base.sweep.axes:
@@ -154,28 +132,4 @@ def _report(points: pl.DataFrame, plan: Plan, folder: Path) -> None:
     else:
         print_effects(outcome, console)
         print_summary(outcome, console)
-    for file in drawn:
-        console.print(f"figure: {file}", markup=False, highlight=False)
-
-
-def processors() -> int:
-    """Return how many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextmanager
-def stop_on_signals() -> Iterator[None]:
-    """Stop cleanly on SIGINT, even where a shell started the command in the background, and on SIGTERM."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python delivers signals to the main thread alone
-        return
-    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+    say([f"figure: {file}" for file in drawn], console)

@@ -49,7 +49,8 @@ def run(
     cluster: Cluster = None,
 ) -> None:
     """Run an experiment: every arm at every load with every seed, then print the summary and draw the figures."""
-    from ..runs import Interrupted, run_experiment
+    from ..runs import run_experiment
+    from ..sweep.signals import Interrupted
 
     try:
         run_experiment(config, settings or (), output, workers, seed, resume, quiet, cluster)

@@ -24,7 +24,7 @@ def tune(
 
     If no candidate keeps every constraint, nothing is chosen and the exit code is 1.
     """
-    from ..runs import Interrupted
+    from ..sweep.signals import Interrupted
     from ..tune.run import NothingFoundError, run_tuning
 
     try:

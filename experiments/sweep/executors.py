@@ -59,6 +59,26 @@ def processes(workers: int) -> Site:
     return Site(workers, _open_pool)
 
 
+def processors() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def site_of(workers: int | None, scheduler: str | None) -> Iterator[Site]:
+    """Yield the site that a command asks for; raises as `cluster`.
+
+    Args:
+        workers: processes of this machine; None is one a processor.
+        scheduler: address of a cluster that is used instead.
+    """
+    if scheduler is None:
+        yield processes(workers or processors())
+        return
+    with cluster(scheduler) as site:
+        yield site
+
+
 @contextmanager
 def cluster(address: str) -> Iterator[Site]:
     """Yield the site of a Dask cluster's workers, one point a thread.

@@ -70,17 +70,32 @@ def write_run(folder: Path, plan: Plan, whole: Mapping[str, Any], **facts: Any) 
     store.write_whole(folder / "config.yaml", (config + dump(plan.config)).encode())
     if axes:
         cells = [{"values": dict(cell.values), "config": cell.experiment.model_dump()} for cell in plan.cells]
-        store.write_whole(folder / "cells.json", (json.dumps(cells, indent=1) + "\n").encode())
+        store.write_json(folder / "cells.json", cells, allow_nan=True)
+    write_manifest(folder, whole, experiment.seeds, files=_files(experiment), **facts)
+
+
+def write_manifest(
+    folder: Path, whole: Mapping[str, Any], seeds: Any, packages: Mapping[str, str] | None = None, **facts: Any
+) -> None:
+    """Write ``manifest.json``: versions, the machine, the seeds, ``facts`` as they are, and the identity ``whole``.
+
+    Args:
+        folder: of the run.
+        whole: what its results depend on.
+        seeds: as the file gives them.
+        packages: versions of others than every run uses.
+        facts: how the run goes.
+    """
     manifest = {
         **versions(),
+        **(packages or {}),
         "platform": platform.platform(),
         "git": git_state(Path(__file__).resolve().parents[2]),
-        "seeds": experiment.seeds,
-        "files": _files(experiment),
+        "seeds": seeds,
         **facts,
         "identity": whole,
     }
-    store.write_whole(folder / "manifest.json", (json.dumps(manifest, indent=1) + "\n").encode())
+    store.write_json(folder / "manifest.json", manifest, allow_nan=True)
 
 
 def _files(experiment: Experiment) -> dict[str, dict[str, str]]:

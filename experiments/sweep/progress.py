@@ -1,9 +1,9 @@
-"""Say how far a sweep is, on standard error."""
+"""Say how far a sweep is, and what is to be said before it begins, on standard error."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -11,6 +11,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 PLAIN_EVERY_S = 10.0
 """Seconds between two lines where the output is no terminal."""
+
+
+def print_warnings(warnings: Iterable[str]) -> None:
+    """Print warnings on standard error, a line each."""
+    errors = Console(stderr=True, soft_wrap=True)
+    for warning in warnings:
+        errors.print(f"warning: {warning}", markup=False, highlight=False)
 
 
 @contextmanager

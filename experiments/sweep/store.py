@@ -127,6 +127,11 @@ def write_whole(file: Path, content: bytes) -> None:
     temporary.replace(file)
 
 
+def write_json(file: Path, data: Any, allow_nan: bool = False) -> None:
+    """Write data as JSON in a file that is never seen half-written."""
+    write_whole(file, (json.dumps(data, indent=1, allow_nan=allow_nan) + "\n").encode())
+
+
 def remove_leftovers(folder: Path) -> None:
     """Delete what a killed run left unfinished."""
     for file in folder.rglob("*.unfinished"):

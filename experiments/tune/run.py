@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import platform
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +17,14 @@ from ..config.resolve import find_config
 from ..config.schema import Experiment
 from ..config.schema_tune import Objective, Tune
 from ..config.working_directory import make_working_directory_importable
-from ..runs import Interrupted, processors, stop_on_signals
+from ..show.terminal import say
 from ..sweep import store
-from ..sweep.executors import Site, cluster, processes
-from ..sweep.identity import digest, identity, versions
-from ..sweep.manifest import git_state, now, open_folder
+from ..sweep.course import Facts, begun, under_way
+from ..sweep.executors import Site, site_of
+from ..sweep.identity import digest, identity
+from ..sweep.manifest import open_folder, write_manifest
 from ..sweep.points import check_points
-from ..sweep.progress import show_progress
+from ..sweep.progress import print_warnings, show_progress
 from . import figures as tune_figures
 from . import study as tune_study
 from .measure import Measured, NoValueError, measure
@@ -83,11 +82,9 @@ def run_tuning(
     folder = output or Path("runs") / f"tune-{file.stem}"
     whole = study_identity(space)
     open_folder(folder, whole, resume)
-    _check(space)
-    facts: dict[str, Any] = {"config": config, "settings": list(settings), "started": now()}
-    with ExitStack() as stack:
-        site = stack.enter_context(cluster(scheduler)) if scheduler is not None else processes(workers or processors())
-        facts |= {"workers": site.workers, **({"cluster": scheduler} if scheduler else {})}
+    print_warnings(check_points(space.base, [space.tune.arm]))
+    with site_of(workers, scheduler) as site:
+        facts = begun(config, settings, site, scheduler)
         folder.mkdir(parents=True, exist_ok=True)
         study = tune_study.open_study(folder, space, digest(whole))
         _write_run(folder, space, whole, status="running", **facts)
@@ -111,38 +108,21 @@ def _optuna_version() -> str:
     return str(optuna.__version__)
 
 
-def _check(space: Space) -> None:
-    """Build the default's arm without running it, and print warnings."""
-    errors = Console(stderr=True, soft_wrap=True)
-    for warning in check_points(space.base, [space.tune.arm]):
-        errors.print(f"warning: {warning}", markup=False, highlight=False)
-
-
 def _compute(
-    study: tune_study.Study, space: Space, whole: Mapping[str, Any], facts: dict[str, Any], quiet: bool, site: Site
+    study: tune_study.Study, space: Space, whole: Mapping[str, Any], facts: Facts, quiet: bool, site: Site
 ) -> Found:
     """Search and judge; says in the manifest how it went."""
     tune, folder = space.tune, study.folder
-    began, status = time.monotonic(), "failed"
-    try:
-        with stop_on_signals(), kept_open(site) as kept:
-            evaluator = Evaluator(folder, tune.arm, kept)
-            left = tune.trials - study.finished_batches(tune) * tune.batch
-            with show_progress(max(left, 0), quiet, Console(stderr=True), "trials") as advance:
-                tune_study.search(study, space, measuring(evaluator, tune), advance)
-            found = _judge(study, space, evaluator, quiet)
-        status = "complete"
-    except KeyboardInterrupt:
-        status = "interrupted"
-        done = study.finished_batches(tune) * tune.batch
-        raise Interrupted(
-            f"stopped with {done} of {tune.trials} trials finished; to go on, repeat the command with -o {folder} "
-            "--resume"
-        ) from None
-    finally:
-        seconds = round(time.monotonic() - began, 3)
-        _write_run(folder, space, whole, **facts | {"status": status, "ended": now(), "wall_seconds": seconds})
-    return found
+
+    def finished() -> str:
+        return f"{study.finished_batches(tune) * tune.batch} of {tune.trials} trials"
+
+    with under_way(folder, facts, partial(_write_run, folder, space, whole), finished), kept_open(site) as kept:
+        evaluator = Evaluator(folder, tune.arm, kept)
+        left = tune.trials - study.finished_batches(tune) * tune.batch
+        with show_progress(max(left, 0), quiet, Console(stderr=True), "trials") as advance:
+            tune_study.search(study, space, measuring(evaluator, tune), advance)
+        return _judge(study, space, evaluator, quiet)
 
 
 def measuring(evaluator: Evaluator, tune: Tune) -> tune_study.Evaluate:
@@ -225,7 +205,7 @@ def _report(found: Found, space: Space, folder: Path) -> None:
     store.write_parquet(folder / "trials.parquet", found.trials)
     store.write_parquet(folder / "testing.parquet", seeds_table(found.measured))
     summary = summarize(found, space)
-    store.write_whole(folder / "summary.json", (json.dumps(summary, indent=1, allow_nan=False) + "\n").encode())
+    store.write_json(folder / "summary.json", summary)
     for each in found.front if len(space.tune.objectives) > 1 else ():
         _write_scenario(folder / "front" / f"trial-{each.number}.yaml", each, space)
     if found.front:
@@ -235,8 +215,7 @@ def _report(found: Found, space: Space, folder: Path) -> None:
     console = Console(soft_wrap=True)
     print_study(summary, console)
     files = [folder / "best.yaml"] if found.front else []
-    for label, file in [*(("scenario", file) for file in files), *(("figure", file) for file in drawn)]:
-        console.print(f"{label}: {file}", markup=False, highlight=False)
+    say([*(f"scenario: {file}" for file in files), *(f"figure: {file}" for file in drawn)], console)
 
 
 def summarize(found: Found, space: Space) -> Summary:
@@ -324,13 +303,4 @@ def _write_run(folder: Path, space: Space, whole: Mapping[str, Any], **facts: An
     config = {**space.base.model_dump(), "tune": space.tune.model_dump(exclude_none=True)}
     head = "# Every default written out; tuning this file again gives the same trials.\n"
     store.write_whole(folder / "config.yaml", (head + dump(config)).encode())
-    manifest = {
-        **versions(),
-        "optuna": _optuna_version(),
-        "platform": platform.platform(),
-        "git": git_state(Path(__file__).resolve().parents[2]),
-        "seeds": space.tune.seeds.model_dump(),
-        **facts,
-        "identity": whole,
-    }
-    store.write_whole(folder / "manifest.json", (json.dumps(manifest, indent=1) + "\n").encode())
+    write_manifest(folder, whole, space.tune.seeds.model_dump(), {"optuna": _optuna_version()}, **facts)
