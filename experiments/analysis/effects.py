@@ -15,7 +15,7 @@ import polars as pl
 
 from ..config.errors import ConfigError
 from ..config.schema import AgainstArm, Effect
-from ..sweep.store import shown
+from ..config.text import value_text
 from .intervals import ratio_interval
 from .roles import roles
 
@@ -132,9 +132,9 @@ def _row(panel: Any, line: Any, x: Any, part: pl.DataFrame) -> dict[str, Any]:
     logs = [math.fsum(map(math.log, ratios)) / len(ratios) for ratios in seeds]
     interval = ratio_interval(logs)
     return {
-        "panel": None if panel is None else shown(panel),
-        "line": None if line is None else shown(line),
-        "x": shown(x),
+        "panel": None if panel is None else value_text(panel),
+        "line": None if line is None else value_text(line),
+        "x": value_text(x),
         "ratio": math.exp(math.fsum(logs) / len(logs)) if logs else None,
         "low": interval and interval.low,
         "high": interval and interval.high,

@@ -15,12 +15,12 @@ from ...sim.metrics import INTERACTIVITY, THROUGHPUT
 from ..analysis.frontier import frontier, line, usable
 from ..analysis.intervals import ratio_interval
 from ..analysis.summary import cast_of
+from ..config.text import load_text
 from ..show.canvas import canvas, say_empty
 from ..show.figures import whole_markers
 from ..show.styles import COLOURS, MARKERS
 from ..show.terminal import anchor_cell, number
 from ..sweep.plan import Plan
-from ..sweep.store import number as load_text
 from .html import Column, Html, beside, join, notes, section, table
 from .read import ReportRun
 from .svg import inline_figure

@@ -10,6 +10,7 @@ from typing import Any
 from ..config.errors import ConfigError
 from ..config.schema import Experiment
 from ..config.schema_tune import Tune
+from ..config.text import load_text
 from ..sweep import store
 from .compare import comparison
 from .html import MARK, Column, Html, join, link, notes, page, preformatted, section, table, tag
@@ -101,7 +102,7 @@ def _facts(runs: Sequence[Sequence[Experiment]]) -> Iterator[Column]:
     """Yield what runs are about, a column each; where the combinations of a sweep differ, all they have."""
     tell: dict[str, Callable[[Experiment], str]] = {
         "profile": lambda each: each.hardware.profile,
-        "load": lambda each: f"{each.workload.mode}, {', '.join(map(store.number, each.sweep.load))}",
+        "load": lambda each: f"{each.workload.mode}, {', '.join(map(load_text, each.sweep.load))}",
         "drafts": lambda each: " ".join(filter(None, (each.drafts.kind, getattr(each.drafts, "profile", None)))),
         "arms": lambda each: ", ".join(each.arms),
         "seeds": lambda each: str(len(each.seeds) * each.sweep.repetitions) if each.tune is None else _seeds(each.tune),

@@ -17,6 +17,7 @@ from ..analysis.roles import Roles
 from ..analysis.summary import bounds_of, cast_of, load_name
 from ..analysis.threshold import threshold_table
 from ..config.schema import Experiment
+from ..config.text import load_text
 from ..show.figures import frontier_figure, load_figure
 from ..show.terminal import (
     REFERENCES,
@@ -28,7 +29,6 @@ from ..show.terminal import (
     speedup_columns,
     speedup_notes,
 )
-from ..sweep.store import number as load_text
 from .html import Column, Html, beside, join, notes, section, table
 from .sizes import Chosen, chosen_sizes, cost_of, sizes_figure
 from .svg import inline_figure, inline_file, reflow

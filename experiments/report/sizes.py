@@ -23,7 +23,7 @@ from ..config.hardware import profile_of
 from ..config.schema import Experiment
 from ..show.canvas import canvas
 from ..show.styles import styles
-from ..sweep.store import number
+from ..sweep.store import record_file
 
 _COLUMNS = ["batch_tokens", "executed_tokens"]
 _SCHEMA: dict[str, Any] = {"arm": pl.String, "load": pl.Float64, "executed": pl.Int64, "steps": pl.Int64}
@@ -89,11 +89,8 @@ def _row_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _file(folder: Path, row: Mapping[str, Any], keys: Mapping[tuple[Any, ...], str] | None) -> Path | None:
-    stem = f"{row['arm']}-{number(row['load'])}-{row['seed']}"
-    if keys is None:
-        return folder / "steps" / f"{stem}.parquet"
-    key = keys.get(_row_of(row))
-    return None if key is None else folder / "steps" / f"{stem}-{key[:12]}.parquet"
+    key = "" if keys is None else keys.get(_row_of(row))
+    return None if key is None else folder / "steps" / record_file(row["arm"], row["load"], row["seed"], key)
 
 
 def cost_of(experiment: Experiment, digest: str | None) -> StepCost | str:

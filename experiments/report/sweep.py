@@ -11,11 +11,11 @@ import polars as pl
 from ...sim.metrics import INTERACTIVITY, THROUGHPUT
 from ..analysis.effects import effect_table
 from ..analysis.summary import cast_of, cells_of
+from ..config.text import load_text
 from ..show.effect import effect_figure
 from ..show.terminal import number
 from ..show.terminal_sweep import ARMS_TITLE, arm_columns, effect_columns, effect_notes, effect_title
 from ..sweep.plan import Cell
-from ..sweep.store import number as load_text
 from .html import Column, Html, beside, join, notes, section, table
 from .parts import WIDTH, Part, further_parts, sections, sizes_part
 from .read import ReportRun

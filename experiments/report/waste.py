@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..analysis.roles import Roles
+from ..config.text import load_text
 from ..show.canvas import canvas
-from ..sweep.store import number
 
 PARTS = {
     "anchors": ("#0072B2", ""),
@@ -79,5 +79,5 @@ def _panel(axes: Axes, part: pl.DataFrame) -> None:
         height = 100.0 * part[name].to_numpy()
         axes.bar(places, height, 0.8, bottom=below, color=colour, hatch=hatch, edgecolor="#ffffff", label=name)
         below = below + height
-    axes.set_xticks(places, [number(load) for load in part["load"]], fontsize=8)
+    axes.set_xticks(places, [load_text(load) for load in part["load"]], fontsize=8)
     axes.set_ylim(0, 100)

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..config.schema import AgainstArm, Effect
-from ..sweep.store import shown
+from ..config.text import value_text
 from .canvas import canvas, say_empty
 from .styles import COLOURS, MARKERS
 
@@ -35,7 +35,7 @@ def effect_figure(table: pl.DataFrame, effect: Effect, title: str = "") -> Figur
         say_empty(axes[0], "no pair of points to compare")
         return figure
     against = (
-        effect.against.arm if isinstance(effect.against, AgainstArm) else f"{effect.along} {shown(effect.against)}"
+        effect.against.arm if isinstance(effect.against, AgainstArm) else f"{effect.along} {value_text(effect.against)}"
     )
     axes[0].set_ylabel(_broken(f"{effect.metric}, change against {against}, %"))
     for each, part in zip(axes, parts, strict=True):

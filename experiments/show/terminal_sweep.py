@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ..sweep.store import shown
+from ..config.text import value_text
 from .terminal import anchor_cell, number, print_table, say
 
 Summary = dict[str, Any]
@@ -52,7 +52,7 @@ def _print_effect(effect: Summary, console: Console) -> None:
 def effect_title(effect: Summary) -> str:
     """Return what an effect compares."""
     against = effect["against"]
-    other = f"arm {against['arm']}" if isinstance(against, dict) else f"{effect['along']} {shown(against)}"
+    other = f"arm {against['arm']}" if isinstance(against, dict) else f"{effect['along']} {value_text(against)}"
     return f"Change of {effect['metric']} along {effect['along']}, against {other}"
 
 
@@ -72,7 +72,7 @@ def effect_columns(effect: Summary) -> list[Column]:
 def effect_notes(effect: Summary) -> Iterator[str]:
     """Yield which points take part, what an effect is averaged over, and what was left out."""
     for name, values in effect["where"].items():
-        yield f"Only where {name} is {' or '.join(map(shown, values))}."
+        yield f"Only where {name} is {' or '.join(map(value_text, values))}."
     if effect["averaged_over"]:
         yield f"Geometric mean over {', '.join(effect['averaged_over'])}, paired by seed."
     lost = sum(row["left_out"] for row in effect["rows"])

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..analysis.transient import QUANTITIES
-from ..sweep.store import number
+from ..config.text import load_text
 from .canvas import canvas, say_empty
 from .styles import COLOURS, MARKERS
 
@@ -38,7 +38,7 @@ def _panel(axes: Axes, part: pl.DataFrame, label: str) -> None:
     lines = part.partition_by("arm", "load", maintain_order=True)
     for line, colour, marker in zip(lines, cycle(COLOURS), cycle(MARKERS), strict=False):
         arm, load = line["arm"][0], line["load"][0]
-        name = arm if loads == 1 else f"{arm} at {number(load)}"
+        name = arm if loads == 1 else f"{arm} at {load_text(load)}"
         x, y = line["offset"].to_numpy(), line["mean"].to_numpy()
         axes.plot(x, y, color=colour, marker=marker, markersize=3, linewidth=1.1, label=name)
         known = line.drop_nulls("low")

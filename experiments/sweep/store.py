@@ -13,6 +13,7 @@ import polars as pl
 
 from ...sim.metrics import LEADING
 from ..config.errors import ConfigError
+from ..config.text import load_text
 from .points import PointResult
 
 _ROWS_PER_GROUP = 1 << 18
@@ -33,23 +34,17 @@ class Point:
     def name(self) -> str:
         """The point as messages name it."""
         axes = "".join(f", {axis} {value}" for axis, value in self.values)
-        return f"arm {self.arm}, load {number(self.load)}, seed {self.seed}{axes}"
+        return f"arm {self.arm}, load {load_text(self.load)}, seed {self.seed}{axes}"
 
     @property
     def file(self) -> str:
         """File name of the point's records; with axes it ends in the beginning of the point's key."""
-        key = f"-{self.key[:12]}" if self.values else ""
-        return f"{self.arm}-{number(self.load)}-{self.seed}{key}.parquet"
+        return record_file(self.arm, self.load, self.seed, self.key if self.values else "")
 
 
-def number(value: float) -> str:
-    """Return a load as people write it: 4, not 4.0."""
-    return str(int(value)) if float(value).is_integer() else repr(float(value))
-
-
-def shown(value: Any) -> str:
-    """Return a value of an axis as people write it: 8, not 8.0."""
-    return number(value) if isinstance(value, float) else str(value)
+def record_file(arm: str, load: float, seed: int, key: str = "") -> str:
+    """Return the file name of a point's records; ``key``, of which the beginning stands in it, only with axes."""
+    return f"{arm}-{load_text(load)}-{seed}{f'-{key[:12]}' if key else ''}.parquet"
 
 
 def save(folder: Path, point: Point, result: PointResult) -> None:
