@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import platform
 import re
 import signal
 import threading
@@ -21,7 +22,7 @@ from typing import Any
 
 from ..config.errors import ConfigError
 from ..config.working_directory import make_importable, make_working_directory_importable
-from .identity import source_hash
+from .source import source_hash
 
 ONE_THREAD = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """Set in workers: there are as many of them as processors."""
@@ -119,12 +120,18 @@ def cluster(address: str) -> Iterator[Site]:
 
 def _check_code(client: Any, address: str) -> None:
     """Refuse workers whose code gives other results."""
-    own = source_hash()
-    for worker, found in client.run(source_hash).items():
-        if found != own:
+    python, own = _code()
+    for worker, (version, found) in client.run(_code).items():
+        # Another Python may write the same code as another tree; the keys of the points tell of it.
+        if version == python and found != own:
             raise ConfigError(
                 f"--cluster {address}: worker {worker} has another version of specsched; install the same one there"
             )
+
+
+def _code() -> tuple[str, str]:
+    """Return this process's version of Python and the hash of what a point runs through."""
+    return platform.python_version(), source_hash()
 
 
 @contextmanager

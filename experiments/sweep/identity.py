@@ -7,7 +7,6 @@ import importlib.util
 import json
 import platform
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,7 @@ import polars
 from ...sim.profile import dump_profile, load_profile
 from ..config.errors import ConfigError
 from ..config.schema import Experiment, RecordedDrafts, expanded_arms
-
-_CODE = ("traces", "policies", "sim")
+from .source import source_hash, user_hash
 
 
 def identity(experiment: Experiment) -> dict[str, Any]:
@@ -86,29 +84,13 @@ def versions() -> dict[str, str]:
     }
 
 
-@lru_cache(maxsize=1)
-def source_hash() -> str:
-    """Return the hash of the rooms a point runs through, with their data, and of `points.py`."""
-    here = Path(__file__).parent
-    folders = [Path(_origin(f"specsched.{room}")).parent for room in _CODE]
-    files = [file for folder in folders for file in folder.rglob("*") if _is_source(file)]
-    whole = hashlib.sha256()
-    for file in [*sorted(files), here / "points.py"]:
-        whole.update(hashlib.sha256(file.read_bytes()).digest())
-    return whole.hexdigest()
-
-
-def _is_source(file: Path) -> bool:
-    return file.is_file() and file.suffix != ".pyc" and not file.name.startswith(".")
-
-
 def _user_code(experiment: Experiment) -> dict[str, str]:
     """Return the hash of each file that holds a policy of the user's."""
     hashes = {}
     for arm in experiment.arms.values():
         if arm.policy["kind"] == "python":
             module = str(arm.policy["object"]).partition(":")[0]
-            hashes[module] = hashlib.sha256(Path(_origin(module)).read_bytes()).hexdigest()
+            hashes[module] = user_hash(Path(_origin(module)))
     return hashes
 
 
