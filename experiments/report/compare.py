@@ -17,7 +17,7 @@ from ..analysis.intervals import ratio_interval
 from ..analysis.summary import cast_of
 from ..config.text import load_text
 from ..show.canvas import canvas, say_empty
-from ..show.figures import whole_markers
+from ..show.frontier import whole_markers
 from ..show.styles import COLOURS, MARKERS
 from ..show.terminal import anchor_cell, number
 from ..sweep.plan import Plan

@@ -18,7 +18,8 @@ from ..analysis.summary import bounds_of, cast_of, load_name
 from ..analysis.threshold import threshold_table
 from ..config.schema import Experiment
 from ..config.text import load_text
-from ..show.figures import frontier_figure, load_figure
+from ..show.frontier import frontier_figure
+from ..show.load import load_figure
 from ..show.terminal import (
     REFERENCES,
     anchor_cell,

@@ -7,9 +7,16 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..analysis.threshold import threshold_table
 from .canvas import canvas, say_empty
+from .figure_input import FigureInput
 
 ACCEPTED, REJECTED, RATE = "#2171b5", "#cfcfcf", "#D55E00"
+
+
+def of_run(run: FigureInput) -> Figure:
+    """Return the figure ``threshold`` of a run."""
+    return threshold_figure(threshold_table(run.points, run.experiment), run.title)
 
 
 def threshold_figure(table: pl.DataFrame, title: str = "") -> Figure:

@@ -8,10 +8,26 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..analysis.transient import QUANTITIES
+from ..analysis.transient import QUANTITIES, transient_table
 from ..config.text import load_text
+from ..sweep.identity import identity
+from ..sweep.runner import sweep_points
+from ..sweep.store import write_parquet
 from .canvas import canvas, say_empty
+from .figure_input import FigureInput
 from .styles import COLOURS, MARKERS
+
+
+def of_run(run: FigureInput) -> Figure:
+    """Return the figure ``transient`` of a run, and leave its table beside it.
+
+    Raises:
+        OSError: if the step records of a point are missing, or the table cannot be written.
+    """
+    points = sweep_points(run.experiment, identity(run.experiment), values=run.values)
+    table = transient_table(points, run.experiment, run.run)
+    write_parquet(run.folder / "transient.parquet", table)
+    return transient_figure(table, run.title)
 
 
 def transient_figure(table: pl.DataFrame, title: str = "") -> Figure:

@@ -20,7 +20,9 @@ from specsched.experiments.analysis.roles import Roles, roles
 from specsched.experiments.analysis.threshold import threshold_table
 from specsched.experiments.config.schema import Experiment
 from specsched.experiments.show.canvas import save
-from specsched.experiments.show.figures import draw, frontier_figure, load_figure
+from specsched.experiments.show.figures import draw
+from specsched.experiments.show.frontier import frontier_figure
+from specsched.experiments.show.load import load_figure
 from specsched.experiments.show.styles import styles
 from specsched.experiments.show.threshold import threshold_figure
 
@@ -97,7 +99,8 @@ def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
     code = (
         "import sys, polars as pl; from pathlib import Path\n"
         "from specsched.experiments.show.canvas import save\n"
-        "from specsched.experiments.show.figures import frontier_figure, load_figure\n"
+        "from specsched.experiments.show.frontier import frontier_figure\n"
+        "from specsched.experiments.show.load import load_figure\n"
         "from specsched.experiments.analysis.roles import roles\n"
         "points, folder = pl.read_parquet(sys.argv[1]), Path(sys.argv[2])\n"
         "cast = roles(points, bands={'mtp-1': ('mtp-1-low', 'mtp-1-high')})\n"
