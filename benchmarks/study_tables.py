@@ -1,9 +1,9 @@
-"""Write the effects of a finished sweep as a small table, copy its figures, and fill them into a page.
+"""Write the effects of a finished sweep as a small table, copy its figures, and fill them into pages.
 
-    python benchmarks/study_tables.py RUN DEST PAGE
+    python benchmarks/study_tables.py RUN DEST PAGE..
 
 ``DEST/<name>.csv`` gets the rows of every effect in ``RUN/summary.json``, ``<name>`` being that of the run folder, and
-the figures of the effects follow as ``DEST/<name>-<number>.svg``. In PAGE, each pair of markers
+the figures of the effects follow as ``DEST/<name>-<number>.svg``. In each PAGE, a pair of markers
 
     <!-- table <name> <number> -->
     <!-- end -->
@@ -134,7 +134,7 @@ def filled(page: str, folder: Path) -> str:
     return TRANSIENT.sub(transient, MARKED.sub(table, page))
 
 
-def main(run: Path, folder: Path, page: Path) -> None:
+def main(run: Path, folder: Path, *pages: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     rows = effect_rows(json.loads((run / "summary.json").read_bytes()))
     with (folder / f"{run.name}.csv").open("w", newline="") as file:
@@ -145,7 +145,7 @@ def main(run: Path, folder: Path, page: Path) -> None:
         shutil.copyfile(figure, folder / f"{run.name}-{figure.stem.rpartition('-')[2]}.svg")
     if any(run.glob("cells/*/transient.parquet")):
         transient_rows(run).write_csv(folder / f"{run.name}-transient.csv")
-    if page.exists():
+    for page in pages:
         page.write_text(filled(page.read_text(encoding="utf-8"), folder), encoding="utf-8")
 
 

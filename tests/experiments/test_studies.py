@@ -267,11 +267,30 @@ def test_the_stall_of_lag_0_is_charged_on_request(tmp_path: Path) -> None:
 # --- the pages
 
 
-@pytest.mark.parametrize("page", ["lag_study", "studies"])
+PAGES = {
+    "lag_study.md": "lag_study",
+    "lag_study/bursts.md": "lag_study",
+    "lag_study/short_answers.md": "lag_study",
+    "lag_study/transient.md": "lag_study",
+    "studies.md": "studies",
+}
+"""Pages with tables of studies, and the folder of `docs` that holds the results."""
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_the_tables_of_a_page_are_those_of_the_committed_results(page: str) -> None:
-    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
-    assert len(TABLES["MARKED"].findall(text)) == text.count("<!-- table ") >= 8
-    assert len(TABLES["TRANSIENT"].findall(text)) == text.count("<!-- transient ")
-    assert TABLES["filled"](text, ROOT / "docs" / page) == text
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    tables, transients = TABLES["MARKED"].findall(text), TABLES["TRANSIENT"].findall(text)
+    assert len(tables) == text.count("<!-- table ")
+    assert len(transients) == text.count("<!-- transient ")
+    assert len(tables) + len(transients) == text.count("<!-- end -->") > 0
+    assert TABLES["filled"](text, ROOT / "docs" / PAGES[page]) == text
     for image in re.findall(r"!\[.*?\]\((.*?)\)", text):
-        assert (ROOT / "docs" / image).is_file(), image
+        assert (ROOT / "docs" / page).parent.joinpath(image).is_file(), image
+
+
+def test_every_effect_of_the_lag_studies_is_tabled_once() -> None:
+    text = "".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page, at in PAGES.items() if at == "lag_study")
+    shown = [(name, number) for _, name, number, _ in TABLES["MARKED"].findall(text)]
+    for study, effects_of_it in (("lag_bursts", 11), ("lag_short_answers", 5)):
+        assert sorted(int(number) for name, number in shown if name == study) == list(range(1, effects_of_it + 1))
