@@ -7,9 +7,9 @@ and from there for each patch, so the checkout is never touched. The tests of ea
 is written; then they run against each of its mutants until one fails. A crash or a run out of time counts as caught,
 and is named; a mutant that cannot even be imported proves nothing and is an error. Everything is seeded.
 
-Rewrites the table in docs/kernels.md; with ``--only`` the lines of the mutants that are named; with ``--check`` runs
-them too, but only compares. Exits 1 if a mutant survives or the table differs. Needs git, which applies the patches.
-About ten minutes on two idle cores.
+Rewrites the table in docs/kernel_mutants.md; with ``--only`` the lines of the mutants that are named; with ``--check``
+runs them too, but only compares. Exits 1 if a mutant survives or the table differs. Needs git, which applies the
+patches. About ten minutes on two idle cores.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-DOC = ROOT / "docs" / "kernels.md"
+DOC = ROOT / "docs" / "kernel_mutants.md"
 PATCHES = ROOT / "benchmarks" / "kernel_mutants"
 BEGIN, END = "<!-- kernel mutants -->\n", "<!-- end of kernel mutants -->\n"
 

@@ -290,7 +290,9 @@ def test_the_tables_of_a_page_are_those_of_the_committed_results(page: str) -> N
 
 
 def test_every_effect_of_the_lag_studies_is_tabled_once() -> None:
-    text = "".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page, at in PAGES.items() if at == "lag_study")
+    text = "".join(
+        (ROOT / "docs" / page).read_text(encoding="utf-8") for page, at in PAGES.items() if at == "lag_study"
+    )
     shown = [(name, number) for _, name, number, _ in TABLES["MARKED"].findall(text)]
     for study, effects_of_it in (("lag_bursts", 11), ("lag_short_answers", 5)):
         assert sorted(int(number) for name, number in shown if name == study) == list(range(1, effects_of_it + 1))

@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = runpy.run_path(str(ROOT / "benchmarks/kernel_mutants.py"))
 MUTANTS = {mutant.name: mutant for mutant in SCRIPT["mutants"]()}
-PAGE = (ROOT / "docs/kernels.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/kernel_mutants.md").read_text(encoding="utf-8")
 TABLE = PAGE.split(SCRIPT["BEGIN"])[1].split(SCRIPT["END"])[0]
 ROWS = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in TABLE.splitlines()[4:]]
 
