@@ -133,7 +133,8 @@ def table(found: Map) -> str:
     for room, says in found.rooms.items():
         names = sorted(other for one, other in found.arrows if one == room)
         names += [f"({other})" for one, other in sorted(found.handed_on) if one == room]
-        lines.append(f"| `{room.replace('.', '/')}` | {says.replace('``', '`')} | {', '.join(names) or '-'} |")
+        where = room.replace(".", "/") + ("" if f"specsched.{room}" in PACKAGES else ".py")
+        lines.append(f"| `{where}` | {says.replace('``', '`')} | {', '.join(names) or '-'} |")
     return "\n".join(lines) + "\n"
 
 

@@ -17,10 +17,11 @@ MOST_NOT_RUN = 5
 GUIDE = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
 
 
-def workshop(folder: Path) -> None:
-    """Put into a folder what the pages tell the reader to save there, and a trace and a profile of the reader's own."""
-    for name, text in re.findall(r"Save this as `(\w+\.py)`:\n\n```python\n(.*?)```", GUIDE, re.DOTALL):
-        (folder / name).write_text(text, encoding="utf-8")
+def workshop(folder: Path, page: Path) -> None:
+    """Put into a folder what the guide and a page tell the reader to save, and a trace and a profile of their own."""
+    for text in (GUIDE, page.read_text(encoding="utf-8")):
+        for name, source in re.findall(r"[Ss]ave this as `(\w+\.py)`:\n+```python\n(.*?)```", text, re.DOTALL):
+            (folder / name).write_text(source, encoding="utf-8")
     contract = next(
         block for block in re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL) if "PolicyContract" in block
     )
@@ -64,7 +65,7 @@ def test_what_is_left_to_ci_is_run_by_it() -> None:
 
 @pytest.mark.parametrize("page", sorted({command.page for command in RUN}), ids=lambda page: page.name)
 def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
-    workshop(tmp_path)
+    workshop(tmp_path, page)
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(tmp_path)}
     for command in (each for each in RUN if each.page == page):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -76,6 +79,21 @@ def test_the_rates_of_appendix_a() -> None:
         rates = ", ".join(f"{each:.4g}" for each in theta)
         verified = int(np.argmax(theta))
         assert f"| {name} | {P_D[token]} | 0.8, {survival[1]:.2g} | {rates} | {verified} |" in TEXT
+
+
+def test_the_counterexample_is_what_the_command_prints() -> None:
+    shown = TEXT.split("<!-- counterexample -->\n```text\n")[1].split("```\n<!-- end of counterexample -->")[0]
+    command = [
+        sys.executable,
+        "-c",
+        "from specsched.experiments.cli.main import main; main()",
+        "check",
+        "retrospective",
+    ]
+    done = subprocess.run(command, env=os.environ | {"COLUMNS": "170"}, capture_output=True, text=True, check=False)
+    printed = {line.strip() for line in done.stdout.splitlines()}
+    assert done.returncode == 1
+    assert [line for line in shown.splitlines() if line and line not in printed] == []
 
 
 def test_early_stop_and_lag_restore_it() -> None:
