@@ -17,6 +17,7 @@ from specsched.experiments.analysis import effects, transient
 from specsched.experiments.config.errors import ConfigError
 from specsched.experiments.config.resolve import load_experiment
 from specsched.experiments.runs import run_experiment
+from specsched.experiments.show.transient import transient_figure
 from specsched.experiments.sweep.plan import load_plan
 from specsched.experiments.sweep.points import build_scenario, profile_of, run_point
 from specsched.experiments.sweep.store import Point
@@ -151,7 +152,7 @@ def test_a_wave_without_all_its_steps_or_with_another_in_them_is_left_out(tmp_pa
 def test_without_waves_the_figure_says_so(tmp_path: Path) -> None:
     table = table_of(tmp_path, steps_with_waves())
     assert len(table) == 0
-    figure = transient.transient_figure(table)
+    figure = transient_figure(table)
     assert figure.axes[0].texts[0].get_text() == "no wave of joins"
 
 
