@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,15 @@ def test_pages_that_a_visitor_reads_are_short(name: str) -> None:
 def test_a_heading_is_found_by_its_anchor(tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text("# One `x`, two\n```\n# no heading\n```\n", encoding="utf-8")
     assert anchors(tmp_path / "page.md") == {"one-x-two"}
+
+
+def test_the_contracts_are_those_of_the_project() -> None:
+    """docs/development.md has a row for each import contract, and the rooms of experiments in their order."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    page = (ROOT / "docs" / "development.md").read_text(encoding="utf-8")
+    table = page.split("| contract | in other words |\n|---|---|\n")[1].split("\n\n")[0].splitlines()
+    assert [line.strip("| ").split(" | ")[0] for line in table] == [each["name"] for each in contracts]
+    (rooms,) = (each["layers"] for each in contracts if "containers" in each)
+    assert f"in the order {', '.join(f'`{room}`' for room in reversed(rooms))};" in page
