@@ -14,10 +14,11 @@ from typing import Any
 import numpy
 import polars
 
+from ...policies.registry import POLICIES
 from ...sim.profile import dump_profile, load_profile
 from ..config.errors import ConfigError
 from ..config.schema import Experiment, RecordedDrafts, expanded_arms
-from .source import source_hash, user_hash
+from .source import shipped_hash, source_hash, user_hash
 
 
 def identity(experiment: Experiment) -> dict[str, Any]:
@@ -29,7 +30,7 @@ def identity(experiment: Experiment) -> dict[str, Any]:
     config["output"] = {"records": config["output"]["records"]}
     for path, digest in file_hashes(experiment).items():
         _set(config, path, f"sha256:{digest}")
-    return {"config": config, "code": {**versions(), "source": source_hash(), **_user_code(experiment)}}
+    return {"config": config, "code": {**versions(), "source": source_hash(), **_policy_code(experiment)}}
 
 
 def point_key(whole: Mapping[str, Any], experiment: Experiment, arm: str, load: float, seed: int) -> str:
@@ -84,13 +85,17 @@ def versions() -> dict[str, str]:
     }
 
 
-def _user_code(experiment: Experiment) -> dict[str, str]:
-    """Return the hash of each file that holds a policy of the user's."""
+def _policy_code(experiment: Experiment) -> dict[str, str]:
+    """Return the hash of each policy file that no import statement names: the user's, or one that the registry found."""
     hashes = {}
     for arm in experiment.arms.values():
         if arm.policy["kind"] == "python":
             module = str(arm.policy["object"]).partition(":")[0]
             hashes[module] = user_hash(Path(_origin(module)))
+        else:
+            module = POLICIES[arm.policy["kind"]].__module__
+            listed = shipped_hash(module)
+            hashes |= {} if listed is None else {module: listed}
     return hashes
 
 

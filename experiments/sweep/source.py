@@ -90,6 +90,18 @@ def user_hash(file: Path) -> str:
     return whole.hexdigest()
 
 
+def shipped_hash(module: str) -> str | None:
+    """Return the hash of a module that the registry found by listing its room, which no import statement shows.
+
+    None for one that every point runs through anyway.
+    """
+    own = _own_modules()
+    if module in own:
+        return None
+    others = _reached([module], ROOT)
+    return hash_of({name: others[name] for name in others.keys() - own.keys()}, ROOT)
+
+
 def _reached(names: list[str], root: Path) -> dict[str, Module]:
     """Return the modules of the project that named ones run.
 
