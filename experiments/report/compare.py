@@ -9,6 +9,7 @@ from itertools import cycle
 from typing import Any
 
 import polars as pl
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from ...sim.metrics import INTERACTIVITY, THROUGHPUT
@@ -21,7 +22,7 @@ from ..show.frontier import whole_markers
 from ..show.styles import COLOURS, MARKERS
 from ..show.terminal import anchor_cell, number
 from ..sweep.plan import Plan
-from .html import Column, Html, beside, join, notes, section, table
+from .html import Column, beside, join, notes, section, table
 from .read import ReportRun
 from .svg import inline_figure
 
@@ -29,7 +30,7 @@ LONGEST = 120
 """Characters of a value in the table of differences."""
 
 
-def comparison(runs: Sequence[ReportRun]) -> Html:
+def comparison(runs: Sequence[ReportRun]) -> Markup:
     """Return what several runs have in common and where they differ."""
     plain = [run for run in runs if not run.plan.base.sweep.axes]
     parts = [section("What differs in their experiment files", _differences_part(runs), level=3)]
@@ -79,7 +80,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 2] + ".."
 
 
-def _differences_part(runs: Sequence[ReportRun]) -> Html:
+def _differences_part(runs: Sequence[ReportRun]) -> Markup:
     rows = differences(runs)
     if not rows:
         return notes(["Nothing: their files are the same."])
@@ -88,7 +89,7 @@ def _differences_part(runs: Sequence[ReportRun]) -> Html:
     return table(columns, "Keys with different values", len(columns))
 
 
-def _frontiers_part(runs: Sequence[ReportRun]) -> Html:
+def _frontiers_part(runs: Sequence[ReportRun]) -> Markup:
     fronts = [_front(run) for run in runs]
     caption = "The frontier of each run: points that no other arm of the same run equals or beats in both coordinates"
     rows = [(run.name, row) for run, front in zip(runs, fronts, strict=True) for row in front.rows(named=True)]
@@ -124,7 +125,7 @@ def frontiers_figure(names: Sequence[str], fronts: Sequence[pl.DataFrame]) -> Fi
     return figure
 
 
-def _anchors_part(runs: Sequence[ReportRun]) -> Html:
+def _anchors_part(runs: Sequence[ReportRun]) -> Markup:
     common = [anchor for anchor in runs[0].summary["anchors"] if all(anchor in r.summary["anchors"] for r in runs)]
     if not common:
         return notes(["The runs have no SLA anchor in common; --set sla.anchors=[..] gives them some."])
@@ -139,7 +140,7 @@ def _anchors_part(runs: Sequence[ReportRun]) -> Html:
     return table(columns, "Throughput, tok/s/GPU, at an interactivity of at least so many tok/s/user")
 
 
-def _ratios_part(runs: Sequence[ReportRun]) -> Iterator[Html]:
+def _ratios_part(runs: Sequence[ReportRun]) -> Iterator[Markup]:
     first, *others = runs
     for other in others:
         rows = ratios(first, other)

@@ -1,4 +1,4 @@
-"""Pieces of a report page. Text is escaped on its way in; what is already HTML has a type of its own."""
+"""Pieces of a report page. Text is escaped on its way in; what is already HTML is `Markup`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
-from string import Template
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 Column = tuple[str, Sequence[str]]
 
@@ -16,64 +18,56 @@ MOST_ROWS = 1000
 _BRIEF = 28
 """Characters of a cell that is never broken over lines."""
 
-MARK = '<meta name="generator" content="specsched report">'
+MARK = Markup('<meta name="generator" content="specsched report">')
 """What tells a report from other files."""
 
-_PAGE = Template(
-    f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-{MARK}
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>$title</title>
-<style>
-$style</style>
-</head>
-<body>
-$body
-</body>
-</html>
-"""
+
+def text(part: str) -> Markup:
+    """Return a piece of HTML: text escaped, HTML as it is.
+
+    Quotes become ``&quot;`` and ``&#x27;``, as `html.escape` of the standard library writes them; `markupsafe.escape`
+    writes ``&#34;`` and ``&#39;``. Templates escape with this one too, so that a page has one spelling.
+    """
+    return part if isinstance(part, Markup) else Markup(escape(part))
+
+
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "data"),
+    autoescape=True,
+    finalize=text,
+    keep_trailing_newline=True,
+    undefined=StrictUndefined,
 )
 
 
-class Html(str):
-    """A piece of HTML; every other text is escaped before it becomes one."""
-
-    __slots__ = ()
-
-
-def join(parts: Iterable[str]) -> Html:
+def join(parts: Iterable[str]) -> Markup:
     """Return pieces one after the other, a line each; plain text is escaped."""
-    return Html("\n".join(_safe(part) for part in parts if part))
+    return Markup("\n").join(text(part) for part in parts if part)
 
 
-def tag(name: str, *parts: str, **attributes: str) -> Html:
+def tag(name: str, *parts: str, **attributes: str) -> Markup:
     """Return an element around its parts; ``class_`` is the attribute ``class``, ``aria_label`` is ``aria-label``."""
     given = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items())
-    return Html(f"<{name}{given}>{''.join(_safe(part) for part in parts)}</{name}>")
+    return Markup(f"<{name}{given}>{''.join(text(part) for part in parts)}</{name}>")
 
 
-def page(title: str, *parts: str) -> Html:
+def page(title: str, *parts: str) -> Markup:
     """Return the whole document, its style inside."""
-    style = (Path(__file__).parent / "data" / "report.css").read_text(encoding="utf-8")
-    return Html(_PAGE.substitute(title=escape(title), style=style, body=join(parts)))
+    return Markup(_TEMPLATES.get_template("page.html").render(title=title, mark=MARK, body=join(parts)))
 
 
-def section(title: str, *parts: str, level: int = 2, anchor: str | None = None) -> Html:
+def section(title: str, *parts: str, level: int = 2, anchor: str | None = None) -> Markup:
     """Return a heading with what belongs to it."""
     marked = {} if anchor is None else {"id": anchor}
     return tag("section", tag(f"h{level}", title), "\n", join(parts), **marked)
 
 
-def notes(lines: Iterable[str]) -> Html:
+def notes(lines: Iterable[str]) -> Markup:
     """Return lines of explanation, a paragraph each."""
     return join(tag("p", line, class_="note") for line in lines)
 
 
-def table(columns: Sequence[Column], caption: str, words: int = 1) -> Html:
+def table(columns: Sequence[Column], caption: str, words: int = 1) -> Markup:
     """Return columns of cells as a table that scrolls by itself where the screen is too small.
 
     Args:
@@ -96,29 +90,25 @@ def table(columns: Sequence[Column], caption: str, words: int = 1) -> Html:
     return join([box, *(more if lost > 0 else [])])
 
 
-def _breakable(name: str) -> Html:
+def _breakable(name: str) -> Markup:
     """Return a key path or a column's name that may be broken after its dots and underscores."""
-    return Html(re.sub(r"([._])(?=\w)", r"\1<wbr>", escape(name)))
+    return Markup(re.sub(r"([._])(?=\w)", r"\1<wbr>", escape(name)))
 
 
 def _kind(cells: Sequence[str]) -> str:
     return "word brief" if max(map(len, cells), default=0) <= _BRIEF else "word"
 
 
-def beside(figure: str, *values: str) -> Html:
+def beside(figure: str, *values: str) -> Markup:
     """Return a figure with its values beside it, or below where the screen is narrow."""
     return tag("div", tag("div", figure), "\n", tag("div", join(values)), class_="pair")
 
 
-def preformatted(text: str, label: str) -> Html:
+def preformatted(content: str, label: str) -> Markup:
     """Return a text as it is."""
-    return tag("pre", text, tabindex="0", role="region", aria_label=label)
+    return tag("pre", content, tabindex="0", role="region", aria_label=label)
 
 
-def link(text: str, anchor: str) -> Html:
+def link(words: str, anchor: str) -> Markup:
     """Return a link to a place of the page."""
-    return tag("a", text, href=f"#{anchor}")
-
-
-def _safe(part: str) -> str:
-    return part if isinstance(part, Html) else escape(part)
+    return tag("a", words, href=f"#{anchor}")

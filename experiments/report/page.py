@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from ..config.errors import ConfigError
 from ..config.schema import Experiment
 from ..config.schema_tune import Tune
 from ..config.text import load_text
 from ..sweep import store
 from .compare import comparison
-from .html import MARK, Column, Html, join, link, notes, page, preformatted, section, table, tag
+from .html import MARK, Column, join, link, notes, page, preformatted, section, table, tag
 from .parts import NONE, Part, anchors_part, sections
 from .read import ReportRun, Source, TuneRun, read_runs
 from .sweep import effect_sections, sweep_sections
@@ -41,11 +43,11 @@ def write_report(folders: Sequence[Path], output: Path, title: str | None = None
     return output
 
 
-def report(sources: Sequence[Source], title: str | None = None) -> Html:
+def report(sources: Sequence[Source], title: str | None = None) -> Markup:
     """Return the page of runs that `read_runs` has read."""
     named = title or "specsched: " + ", ".join(source.name for source in sources)
     runs = [source for source in sources if isinstance(source, ReportRun)]
-    parts: list[Html] = [tag("header", tag("h1", named), _overview(sources), _contents(sources, len(runs) > 1))]
+    parts: list[Markup] = [tag("header", tag("h1", named), _overview(sources), _contents(sources, len(runs) > 1))]
     if len(runs) > 1:
         parts.append(section("The runs compared", comparison(runs), anchor="compared"))
     for number, source in enumerate(sources, start=1):
@@ -68,7 +70,7 @@ def _kind(source: Source) -> str:
     return "Sweep" if isinstance(source, ReportRun) and source.plan.base.sweep.axes else "Run"
 
 
-def _overview(sources: Sequence[Source]) -> Html:
+def _overview(sources: Sequence[Source]) -> Markup:
     columns: list[Column] = [
         ("name", [source.name for source in sources]),
         ("kind", [_kind(source).lower() for source in sources]),
@@ -115,13 +117,13 @@ def _seeds(tune: Tune) -> str:
     return f"{len(tune.seeds.tuning)} + {len(tune.seeds.testing)} held out"
 
 
-def _contents(sources: Sequence[Source], compared: bool) -> Html:
+def _contents(sources: Sequence[Source], compared: bool) -> Markup:
     entries = [link("The runs compared", "compared")] if compared else []
     entries += [link(f"{_kind(each)} {each.name}", f"r{number}") for number, each in enumerate(sources, start=1)]
     return tag("nav", tag("ul", *(tag("li", entry) for entry in entries)), aria_label="Contents")
 
 
-def _one(source: Source, prefix: str) -> Iterator[Html]:
+def _one(source: Source, prefix: str) -> Iterator[Markup]:
     if isinstance(source, ReportRun):
         yield from sweep_sections(source, prefix) if source.plan.base.sweep.axes else _run(source, prefix)
     elif isinstance(source, TuneRun):
@@ -129,7 +131,7 @@ def _one(source: Source, prefix: str) -> Iterator[Html]:
     yield section("Configuration and provenance", *_provenance(source), level=3)
 
 
-def _run(run: ReportRun, prefix: str) -> Iterator[Html]:
+def _run(run: ReportRun, prefix: str) -> Iterator[Markup]:
     digest = run.manifest.get("files", {}).get("hardware.profile", {}).get("sha256")
     part = Part(run.plan.base, run.points, prefix, run.folder, run.folder, digest=digest)
     yield section("Throughput at the SLA anchors", anchors_part(run.summary), level=3)
@@ -137,7 +139,7 @@ def _run(run: ReportRun, prefix: str) -> Iterator[Html]:
     yield from sections(part)
 
 
-def _provenance(source: Source) -> Iterator[Html]:
+def _provenance(source: Source) -> Iterator[Markup]:
     rows = list(_origin(source.manifest))
     columns: list[Column] = [("entry", [name for name, _ in rows]), ("value", [value for _, value in rows])]
     yield tag("div", table(columns, "How these results came about", 2), class_="long")

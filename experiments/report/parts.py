@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from markupsafe import Markup
 
 from ...sim.metrics import INTERACTIVITY, THROUGHPUT
 from ..analysis.frontier import frontier, line, usable
@@ -30,7 +31,7 @@ from ..show.terminal import (
     speedup_columns,
     speedup_notes,
 )
-from .html import Column, Html, beside, join, notes, section, table
+from .html import Column, beside, join, notes, section, table
 from .sizes import Chosen, chosen_sizes, cost_of, sizes_figure
 from .svg import inline_figure, inline_file, reflow
 from .waste import PARTS, waste_figure, waste_table
@@ -80,7 +81,7 @@ class Part:
         return f"{self.prefix}-{name}"
 
 
-def sections(part: Part, level: int = 3) -> Iterator[Html]:
+def sections(part: Part, level: int = 3) -> Iterator[Markup]:
     """Yield the sections of one experiment but the one that its summary gives."""
     for title, made in (
         ("Frontier", frontier_part(part)),
@@ -93,7 +94,7 @@ def sections(part: Part, level: int = 3) -> Iterator[Html]:
         yield section(title, made, level=level)
 
 
-def anchors_part(summary: Mapping[str, Any]) -> Html:
+def anchors_part(summary: Mapping[str, Any]) -> Markup:
     """Return throughput at the SLA anchors and the speed-ups, from a run's summary."""
     arms = summary["arms"]
     columns: list[Column] = [("arm", [arm["label"] for arm in arms])]
@@ -109,7 +110,7 @@ def anchors_part(summary: Mapping[str, Any]) -> Html:
     return join([*pieces, notes(run_notes(dict(summary)))])
 
 
-def _speedup(speedup: dict[str, Any] | None, title: str) -> Iterator[Html]:
+def _speedup(speedup: dict[str, Any] | None, title: str) -> Iterator[Markup]:
     if speedup is None:
         yield notes([f"No speed-up over {title}: the run has no such arm."])
         return
@@ -117,7 +118,7 @@ def _speedup(speedup: dict[str, Any] | None, title: str) -> Iterator[Html]:
     yield notes(speedup_notes(speedup))
 
 
-def frontier_part(part: Part) -> Html:
+def frontier_part(part: Part) -> Markup:
     """Return the frontier figure with the coordinates of every point."""
     load = load_name(part.experiment)
     figure = frontier_figure(part.points, part.experiment.sla.anchors or (), part.cast, load)
@@ -126,7 +127,7 @@ def frontier_part(part: Part) -> Html:
     return beside(drawn, frontier_values(part), notes(_interval_note(part)))
 
 
-def frontier_values(part: Part) -> Html:
+def frontier_values(part: Part) -> Markup:
     """Return both coordinates of every point as a table, mean over seeds with half the interval's width."""
     cast, kept = part.cast, usable(part.points)
     best = set(frontier([line(kept, arm) for arm in cast.contenders]).select("arm", "load").rows())
@@ -141,7 +142,7 @@ def frontier_values(part: Part) -> Html:
     return table(columns, "Interactivity and throughput of every point")
 
 
-def latency_part(part: Part) -> Html:
+def latency_part(part: Part) -> Markup:
     """Return latencies, and goodput where the experiment has bounds, by arm and load."""
     wanted = {
         "tpot_p50_s": ("TPOT p50, ms", _milliseconds),
@@ -158,7 +159,7 @@ def latency_part(part: Part) -> Html:
     return join([values_table(part, wanted, "Latencies by arm and load, mean over seeds"), notes(said)])
 
 
-def values_table(part: Part, wanted: Mapping[str, tuple[str, Cells]], caption: str) -> Html:
+def values_table(part: Part, wanted: Mapping[str, tuple[str, Cells]], caption: str) -> Markup:
     """Return metrics by arm and load, mean over seeds; columns without any value are left out."""
     present = {name: told for name, told in wanted.items() if _is_there(part.points, name)}
     rows = list(_by_point(part.points, part.cast.arms))
@@ -171,7 +172,7 @@ def values_table(part: Part, wanted: Mapping[str, tuple[str, Cells]], caption: s
     return table(columns, caption)
 
 
-def budget_part(part: Part) -> Html:
+def budget_part(part: Part) -> Markup:
     """Return throughput and verify budget against load."""
     figure = reflow(load_figure(part.points, part.cast, load_name(part.experiment)), 1, WIDTH, 3.0)
     caption = "Throughput, and drafts verified per request with the anchor, against load"
@@ -179,7 +180,7 @@ def budget_part(part: Part) -> Html:
     return beside(drawn, budget_values(part))
 
 
-def budget_values(part: Part) -> Html:
+def budget_values(part: Part) -> Markup:
     """Return the verify budget of every arm at every load."""
     budgets = {(arm, load): each["verify_budget"] for arm, load, each in _by_point(part.points, part.cast.arms)}
     columns: list[Column] = [("arm", [part.cast.label(arm) for arm in part.shown])]
@@ -190,7 +191,7 @@ def budget_values(part: Part) -> Html:
     return table(columns, f"Verify budget, tokens per request and step (anchor included), by {of}")
 
 
-def sizes_part(part: Part) -> Html:
+def sizes_part(part: Part) -> Markup:
     """Return the step-cost curve with the sizes that ran, or what is missing for it."""
     cost = cost_of(part.experiment, part.digest)
     chosen = _chosen(part)
@@ -222,7 +223,7 @@ def _sizes_notes(part: Part, chosen: Chosen | None) -> Iterator[str]:
         yield "All recorded steps, warm-up included, all seeds together."
 
 
-def _sizes_values(part: Part, chosen: Chosen | None) -> Html:
+def _sizes_values(part: Part, chosen: Chosen | None) -> Markup:
     if chosen is None:
         wanted = {
             "batch_tokens_max": ("largest batch, tokens", _whole),
@@ -247,7 +248,7 @@ def _commonest(executed: pl.DataFrame, arm: str, load: float) -> str:
     return f"{mine['executed'][0]:,} ({100 * mine['steps'][0] / mine['steps'].to_numpy().sum():.0f} %)"
 
 
-def waste_part(part: Part) -> Html:
+def waste_part(part: Part) -> Markup:
     """Return what the executed tokens were, by arm and load."""
     shares = waste_table(part.points, part.shown)
     if not len(shares):
@@ -266,7 +267,7 @@ def waste_part(part: Part) -> Html:
     return beside(drawn, table(columns, "Share of executed tokens, mean over seeds"), said)
 
 
-def _threshold_values(part: Part) -> Html:
+def _threshold_values(part: Part) -> Markup:
     values = threshold_table(part.points, part.experiment)
     columns: list[Column] = [
         ("benchmark", values["benchmark"].to_list()),
@@ -278,7 +279,7 @@ def _threshold_values(part: Part) -> Html:
     return table(columns, "Tokens per request and step, anchor included")
 
 
-def _values_of(name: str, part: Part) -> Iterator[Html]:
+def _values_of(name: str, part: Part) -> Iterator[Markup]:
     """Yield the values of a figure that the run has drawn; most are kept beside it, in a table of the same name."""
     file = part.drawn / f"{name}.parquet"
     if name == "threshold":
@@ -297,7 +298,7 @@ def _plain(value: float | str | None) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def further_parts(part: Part) -> Iterator[tuple[str, Html]]:
+def further_parts(part: Part) -> Iterator[tuple[str, Markup]]:
     """Yield the other figures that the experiment asks for, as the run has drawn them."""
     for name in part.experiment.output.figures:
         file = part.drawn / f"{name}.svg"

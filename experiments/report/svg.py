@@ -6,11 +6,12 @@ import io
 import re
 
 import matplotlib
+from markupsafe import Markup
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .html import Html, tag
+from .html import tag
 
 MARK = "mark-"
 """How the identifiers of what shows data begin, after the figure's prefix."""
@@ -23,7 +24,7 @@ _WIDE = 560.0
 _NAMES = re.compile(r'(\bid="|\bhref="#|url\(#)')
 
 
-def inline_figure(figure: Figure, prefix: str, caption: str) -> Html:
+def inline_figure(figure: Figure, prefix: str, caption: str) -> Markup:
     """Return a figure with its caption, or a line that says that there is nothing to draw.
 
     Args:
@@ -39,7 +40,7 @@ def inline_figure(figure: Figure, prefix: str, caption: str) -> Html:
     return _framed(text.getvalue(), prefix, caption)
 
 
-def inline_file(text: str, prefix: str, caption: str) -> Html:
+def inline_file(text: str, prefix: str, caption: str) -> Markup:
     """Return a figure that a run has drawn, from the text of its SVG file."""
     return _framed(text, prefix, caption)
 
@@ -95,10 +96,10 @@ def _data(axes: Axes) -> list[Artist]:
     return [*axes.lines, *axes.collections, *axes.patches, *axes.images]
 
 
-def _framed(text: str, prefix: str, caption: str) -> Html:
+def _framed(text: str, prefix: str, caption: str) -> Markup:
     bare = _LEFT_OUT.sub("", text)
     named = _NAMES.sub(rf"\g<1>{prefix}-", bare[bare.index("<svg") :])
     wide = (size := _SIZE.search(named)) is not None and float(size[1]) > _WIDE
     label = tag("figcaption", caption, id=f"{prefix}-caption")
     drawn = named.replace("<svg ", f'<svg role="img" aria-labelledby="{prefix}-caption" ', 1)
-    return tag("figure", tag("div", Html(drawn), class_="drawing wide" if wide else "drawing", tabindex="0"), label)
+    return tag("figure", tag("div", Markup(drawn), class_="drawing wide" if wide else "drawing", tabindex="0"), label)

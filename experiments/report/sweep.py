@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
+from markupsafe import Markup
 
 from ...sim.metrics import INTERACTIVITY, THROUGHPUT
 from ..analysis.effects import effect_table
@@ -16,7 +17,7 @@ from ..show.effect import effect_figure
 from ..show.terminal import number
 from ..show.terminal_sweep import ARMS_TITLE, arm_columns, effect_columns, effect_notes, effect_title
 from ..sweep.plan import Cell
-from .html import Column, Html, beside, join, notes, section, table
+from .html import Column, beside, join, notes, section, table
 from .parts import WIDTH, Part, further_parts, sections, sizes_part
 from .read import ReportRun
 from .svg import inline_figure, reflow
@@ -29,7 +30,7 @@ MOST_DRAWN = 12
 """Combinations whose further figures, such as `transient`, are shown all the same."""
 
 
-def sweep_sections(run: ReportRun, prefix: str) -> Iterator[Html]:
+def sweep_sections(run: ReportRun, prefix: str) -> Iterator[Markup]:
     """Yield the sections of a run with axes."""
     summary = dict(run.summary)
     yield from effect_sections(run, prefix)
@@ -40,13 +41,13 @@ def sweep_sections(run: ReportRun, prefix: str) -> Iterator[Html]:
     yield from _in_full(run, prefix)
 
 
-def effect_sections(run: ReportRun, prefix: str) -> Iterator[Html]:
+def effect_sections(run: ReportRun, prefix: str) -> Iterator[Markup]:
     """Yield a section for each effect of a run."""
     for index, effect in enumerate(run.summary.get("effects", ())):
         yield section(f"Effect {index + 1}", _effect(run, index, effect, f"{prefix}-effect{index + 1}"), level=3)
 
 
-def _effect(run: ReportRun, index: int, effect: Mapping[str, Any], prefix: str) -> Html:
+def _effect(run: ReportRun, index: int, effect: Mapping[str, Any], prefix: str) -> Markup:
     asked = run.plan.base.output.effects[index]
     values = effect_table(run.points, asked, run.plan)
     figure = effect_figure(values, asked)
@@ -60,7 +61,7 @@ def _effect(run: ReportRun, index: int, effect: Mapping[str, Any], prefix: str) 
     return beside(drawn, table(columns, effect_title(dict(effect)), words), notes(effect_notes(dict(effect))))
 
 
-def _anchors(summary: Mapping[str, Any]) -> Iterator[Html]:
+def _anchors(summary: Mapping[str, Any]) -> Iterator[Markup]:
     columns = arm_columns(dict(summary), " ±")
     if len(columns) == len(summary["axes"]) + 1:
         yield notes(["No interactivity anchors: set sla.anchors to compare arms at them."])
@@ -68,7 +69,7 @@ def _anchors(summary: Mapping[str, Any]) -> Iterator[Html]:
         yield table(columns, ARMS_TITLE, len(summary["axes"]) + 1)
 
 
-def _everything(run: ReportRun) -> Html:
+def _everything(run: ReportRun) -> Markup:
     axes = list(run.plan.base.sweep.axes)
     rows = [
         (cell.values, share, part)
@@ -90,7 +91,7 @@ def _mean(part: pl.DataFrame, at: Mapping[str, Any], name: str) -> str:
     return number(math.fsum(values) / len(values)) if len(values) else "-"
 
 
-def _in_full(run: ReportRun, prefix: str) -> Iterator[Html]:
+def _in_full(run: ReportRun, prefix: str) -> Iterator[Markup]:
     """Yield each combination's own sections if they are few, else the step cost of each machine and what was drawn."""
     cells = list(cells_of(run.points, run.plan))
     parts = [_part(run, index, *cell, prefix) for index, cell in enumerate(cells, start=1)]
@@ -113,7 +114,7 @@ def _part(run: ReportRun, index: int, cell: Cell, points: pl.DataFrame, prefix: 
     return Part(cell.experiment, points, f"{prefix}-cell{index}", run.folder, drawn, True, _digest(run, cell))
 
 
-def _machines(run: ReportRun, cells: Sequence[tuple[Cell, pl.DataFrame]], prefix: str) -> Iterator[Html]:
+def _machines(run: ReportRun, cells: Sequence[tuple[Cell, pl.DataFrame]], prefix: str) -> Iterator[Markup]:
     """Yield the step cost of each machine that differs in it, with the sizes chosen in all its combinations."""
     machines: dict[str, list[tuple[Cell, pl.DataFrame]]] = {}
     for cell, points in cells:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
+from markupsafe import Markup
 
 from ..tune.terminal import (
     compared,
@@ -17,12 +18,12 @@ from ..tune.terminal import (
     parameter_columns,
     study_notes,
 )
-from .html import Column, Html, notes, preformatted, section, table
+from .html import Column, notes, preformatted, section, table
 from .read import TuneRun
 from .svg import inline_file
 
 
-def tune_sections(run: TuneRun, prefix: str) -> Iterator[Html]:
+def tune_sections(run: TuneRun, prefix: str) -> Iterator[Markup]:
     """Yield what a tuning found: its verdict, parameters, trials and figures, and the best experiment."""
     summary = dict(run.summary)
     yield section("Verdict", *_judged(summary), notes(study_notes(summary)), level=3)
@@ -40,7 +41,7 @@ def tune_sections(run: TuneRun, prefix: str) -> Iterator[Html]:
         yield section("The best experiment", preformatted(best.read_text(encoding="utf-8"), "best.yaml"), level=3)
 
 
-def _judged(summary: dict[str, Any]) -> Iterator[Html]:
+def _judged(summary: dict[str, Any]) -> Iterator[Markup]:
     """Yield the best parameters beside the default's, and what the held-out seeds say of them."""
     best = summary["best"]
     if best is None:
@@ -66,7 +67,7 @@ def _study_columns(summary: Mapping[str, Any]) -> list[Column]:
     return [("entry", list(rows)), ("value", list(rows.values()))]
 
 
-def _figures(run: TuneRun, prefix: str) -> Iterator[Html]:
+def _figures(run: TuneRun, prefix: str) -> Iterator[Markup]:
     files = sorted(run.folder.glob("*.svg"))
     if not files:
         yield notes(["No figures: no trial keeps every constraint."])
@@ -78,7 +79,7 @@ def _figures(run: TuneRun, prefix: str) -> Iterator[Html]:
         yield section(title, drawn, level=3)
 
 
-def _rows(rows: Sequence[Mapping[str, Any]], caption: str) -> Html:
+def _rows(rows: Sequence[Mapping[str, Any]], caption: str) -> Markup:
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns: list[Column] = [(name, [_text(row.get(name)) for row in rows]) for name in names]
     return table(columns, caption, len(columns))

@@ -386,6 +386,14 @@ def test_names_are_text(tmp_path: Path, report_runs: Any) -> None:
     assert page(tmp_path, folder, title="<i>x").text["h1"] == ["<i>x"]
 
 
+def test_template_and_elements_escape_alike() -> None:
+    """Two spellings of a quote on one page would mean that one of them went another way."""
+    said = '<i>"it\'s" & so on'
+    made = report_html.page(said, report_html.tag("p", said, class_=said), report_html.tag("p", report_html.text(said)))
+    assert made.count("&lt;i&gt;&quot;it&#x27;s&quot; &amp; so on") == 4
+    assert "<i>" not in made
+
+
 def test_folders_of_one_name_are_told_apart(tmp_path: Path, report_runs: Any) -> None:
     found = page(tmp_path, report_runs.plain, copy(report_runs.plain, tmp_path).rename(tmp_path / "plain"))
     assert [each["name"] for each in found.table("Runs on this page")] == [
