@@ -13,7 +13,7 @@ from pathlib import Path
 
 import polars as pl
 
-from specsched.experiments.config.resolve import shipped_experiments
+from specsched.experiments.config.given import shipped_experiments
 from specsched.experiments.sweep.executors import processes
 from specsched.experiments.tune import study as tune_study
 from specsched.experiments.tune.points import Evaluator

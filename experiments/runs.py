@@ -12,7 +12,7 @@ from rich.console import Console
 
 from .analysis import summary
 from .config.errors import PointError, known_errors
-from .config.resolve import find_config
+from .config.given import find_config
 from .config.working_directory import make_working_directory_importable
 from .show import figures
 from .show.terminal import print_summary, say

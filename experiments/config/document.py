@@ -62,12 +62,14 @@ class Document:
         data: the mapping, of dict, list, str, int, float, bool and None.
         lines: line number (from 1) of each key path.
         origins: key paths that were set by something else than the file, with its name (``--set a.b``).
+        folder: where relative paths in it are looked up first.
     """
 
     source: str
     data: dict[str, Any]
     lines: dict[KeyPath, int] = field(default_factory=dict)
     origins: dict[KeyPath, str] = field(default_factory=dict)
+    folder: Path = Path()
 
     def where(self, path: KeyPath) -> str:
         """Return the place to name in a message about ``path``: `file:line` of it or its nearest parent."""
@@ -100,7 +102,7 @@ def load_document(path: Path, source: str | None = None) -> Document:
         raise ConfigError(f"{source}: the top level must be a mapping of keys to values (`workload: ..`)")
     reader = _Reader(source)
     data = reader.value(node, ())
-    return Document(source, data, reader.lines)
+    return Document(source, data, reader.lines, folder=path.parent)
 
 
 def parse_value(text: str, source: str) -> Any:

@@ -16,8 +16,8 @@ from ...policies.registry import POLICIES, build_policy
 from ...sim.drafts import DraftError, make_draft_model
 from ...sim.profile import ProfileError, load_profile
 from ...traces import LENGTH_TABLES
-from .document import Document, KeyPath, load_document
-from .errors import ConfigError
+from .document import Document, KeyPath
+from .given import Given, document_of
 from .hardware import profile_of
 from .overrides import override, policy_keys, replace
 from .problems import to_config_error
@@ -27,62 +27,40 @@ GENERATED_REQUESTS = 2000
 """Requests of an open loop that has no trace file and does not say how many."""
 
 
-def shipped_experiments() -> dict[str, Path]:
-    """Return the experiment files that come with the package, by name."""
-    return {path.stem: path for path in sorted(Path(__file__).parents[1].glob("*.yaml"))}
+def load_experiment(experiment: Given, settings: Sequence[str] = (), seed: int | None = None) -> Experiment:
+    """Read an experiment, apply settings, and fill in every default.
 
-
-def find_config(config: str) -> Path:
-    """Return the file that ``config`` names: a path, or the name of a shipped experiment.
-
-    Raises:
-        ConfigError: if it is neither.
-    """
-    path, shipped = Path(config).expanduser(), shipped_experiments()
-    if path.is_file():
-        return path
-    if config in shipped:
-        return shipped[config]
-    if path.is_dir():
-        raise ConfigError(f"{config} is a folder; name an experiment file, such as {config}/config.yaml")
-    raise ConfigError(
-        f"there is no file {config}, and no shipped experiment of this name; {suggestion(config, shipped)}"
-    )
-
-
-def load_experiment(path: Path, settings: Sequence[str] = (), seed: int | None = None) -> Experiment:
-    """Read the experiment at ``path``, apply ``--set`` settings and ``--seed``, and fill in every default.
+    Args:
+        experiment: a path, the name of a shipped experiment, or a mapping as YAML would give it.
+        settings: as the command's ``--set``: ``a.b=value``, the value in YAML.
+        seed: this seed instead of ``seeds``.
 
     Raises:
-        ConfigError: for anything wrong in the file or the settings, with its place.
+        ConfigError: for anything wrong in it, with its place: ``file:line: key.path``, or of a mapping the key path.
     """
-    return experiment_of(read_document(path, settings, seed), path.parent)
+    return experiment_of(read_document(experiment, settings, seed))
 
 
-def read_document(path: Path, settings: Sequence[str] = (), seed: int | None = None) -> Document:
-    """Read the YAML file at ``path`` and apply ``--set`` settings and ``--seed``.
+def read_document(experiment: Given, settings: Sequence[str] = (), seed: int | None = None) -> Document:
+    """Return what is given as a document in which settings and the seed hold; arguments as `load_experiment`'s.
 
     Raises:
         ConfigError: if it is no YAML, or a setting does not fit.
     """
-    document = override(load_document(path), settings)
+    document = override(document_of(experiment), settings)
     if seed is not None:
         replace(document, ("seeds",), [seed], "--seed")
     return document
 
 
-def experiment_of(document: Document, folder: Path) -> Experiment:
-    """Return the experiment that a document describes, every default filled in.
-
-    Args:
-        document: what the file and the settings say; paths of files in it become absolute.
-        folder: where relative paths of the file are looked up.
+def experiment_of(document: Document) -> Experiment:
+    """Return the experiment that a document describes, every default filled in; paths of files in it become absolute.
 
     Raises:
         ConfigError: for anything wrong in it, with its place.
     """
     for key in _file_keys(document):
-        replace_by_file(document, key, folder)
+        replace_by_file(document, key)
     try:
         experiment = Experiment.model_validate(document.data)
     except ValidationError as error:
@@ -90,7 +68,7 @@ def experiment_of(document: Document, folder: Path) -> Experiment:
     return _fill(experiment, document)
 
 
-def replace_by_file(document: Document, key: KeyPath, folder: Path) -> None:
+def replace_by_file(document: Document, key: KeyPath) -> None:
     """Write the absolute path of the file that ``key`` names in its place.
 
     A path in the file is looked up beside the file and then in the working directory, one from the command line the
@@ -101,7 +79,7 @@ def replace_by_file(document: Document, key: KeyPath, folder: Path) -> None:
     """
     value = _at(document.data, key)
     path = Path(value).expanduser()
-    folders = [folder.resolve(), Path.cwd()]
+    folders = [document.folder.resolve(), Path.cwd()]
     if document.where(key).startswith("--"):
         folders.reverse()
     tried = list(dict.fromkeys(place / path for place in folders))

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from pathlib import Path
 from typing import Any
 
 from ..config.columns import METRICS, OTHERS
 from ..config.document import Document, KeyPath
 from ..config.errors import ConfigError, known_errors
+from ..config.given import Given
 from ..config.overrides import check_path, has, overlap, replace
 from ..config.resolve import experiment_of, is_file_key, read_document, replace_by_file
 from ..config.schema import Experiment, expanded_arms
@@ -71,25 +71,25 @@ class Plan:
     blame: Blame | None = None
 
 
-def load_plan(path: Path, settings: Sequence[str] = (), seed: int | None = None) -> Plan:
-    """Read the experiment at ``path`` and every combination of its axes. Arguments as `load_experiment`'s.
+def load_plan(experiment: Given, settings: Sequence[str] = (), seed: int | None = None) -> Plan:
+    """Read an experiment and every combination of its axes. Arguments as `load_experiment`'s.
 
     Raises:
         ConfigError: for anything wrong in the file, the settings or a combination, with its place.
     """
-    document = read_document(path, settings, seed)
-    base = experiment_of(document, path.parent)
-    axes = dict(_axes(document, path.parent))
+    document = read_document(experiment, settings, seed)
+    base = experiment_of(document)
+    axes = dict(_axes(document))
     _check_no_vain_setting(document, axes)
     count = prod(len(cases) for cases in axes.values())
     if count > MOST_CELLS:
         raise document.error(AXES, f"{count} combinations, at most {MOST_CELLS} are run; take values out")
-    cells = tuple(_cells(document, axes, path.parent)) if axes else (Cell({}, base),)
+    cells = tuple(_cells(document, axes)) if axes else (Cell({}, base),)
     check_effects(base.output.effects, _values(cells), [cell.experiment for cell in cells], document)
     if not axes:
         return Plan(base, cells, base.model_dump())
     chosen = list(_combinations(axes))
-    blame = lambda number, reason: _misplaced(reason, document, chosen[number], path.parent)  # noqa: E731
+    blame = lambda number, reason: _misplaced(reason, document, chosen[number])  # noqa: E731
     return Plan(base, cells, document.data, blame)
 
 
@@ -136,12 +136,12 @@ def plan_identity(plan: Plan, identities: Sequence[Mapping[str, Any]]) -> dict[s
     return {"config": config, "cells": cells, "code": code}
 
 
-def _cells(document: Document, axes: Mapping[str, list[tuple[Value, Settings]]], folder: Path) -> Iterator[Cell]:
+def _cells(document: Document, axes: Mapping[str, list[tuple[Value, Settings]]]) -> Iterator[Cell]:
     for chosen in _combinations(axes):
         try:
-            experiment = _experiment(document, chosen, folder)
+            experiment = _experiment(document, chosen)
         except ConfigError as error:
-            raise _misplaced(str(error), document, chosen, folder) from None
+            raise _misplaced(str(error), document, chosen) from None
         yield Cell({axis: shown for axis, (shown, _) in chosen.items()}, experiment)
 
 
@@ -150,7 +150,7 @@ def _combinations(axes: Mapping[str, Sequence[Case]]) -> Iterator[dict[str, Case
         yield dict(zip(axes, combination, strict=True))
 
 
-def _experiment(document: Document, chosen: Mapping[str, Case], folder: Path) -> Experiment:
+def _experiment(document: Document, chosen: Mapping[str, Case]) -> Experiment:
     """Return the experiment that cases of axes make of a file."""
     changed = copy.deepcopy(document)
     replace(changed, AXES, {}, document.where(AXES))
@@ -159,15 +159,15 @@ def _experiment(document: Document, chosen: Mapping[str, Case], folder: Path) ->
     for axis, (_, settings) in chosen.items():
         for dotted, value in settings.items():
             replace(changed, tuple(dotted.split(".")), copy.deepcopy(value), _origin(document, axis))
-    return experiment_of(changed, folder)
+    return experiment_of(changed)
 
 
-def _misplaced(reason: str, document: Document, chosen: Mapping[str, Case], folder: Path) -> ConfigError:
+def _misplaced(reason: str, document: Document, chosen: Mapping[str, Case]) -> ConfigError:
     """Return the error of a combination, at the place of the axis without which it could run, if there is one."""
     for axis, case in chosen.items():
         origin = _origin(document, axis)
-        alone = _refusal(document, {axis: case}, folder)
-        others = _refusal(document, {name: other for name, other in chosen.items() if name != axis}, folder)
+        alone = _refusal(document, {axis: case})
+        others = _refusal(document, {name: other for name, other in chosen.items() if name != axis})
         if alone is not None and alone.startswith(origin):
             return ConfigError(alone)
         if alone is not None and others is None:
@@ -176,10 +176,10 @@ def _misplaced(reason: str, document: Document, chosen: Mapping[str, Case], fold
     return document.error(AXES, f"{name} do not go together: {reason}")
 
 
-def _refusal(document: Document, chosen: Mapping[str, Case], folder: Path) -> str | None:
+def _refusal(document: Document, chosen: Mapping[str, Case]) -> str | None:
     """Return why cases of axes make no experiment that can run; None if they do."""
     try:
-        experiment = _experiment(document, chosen, folder)
+        experiment = _experiment(document, chosen)
         check_points(experiment, expanded_arms(experiment))
     except known_errors() as error:
         return str(error)
@@ -190,7 +190,7 @@ def _origin(document: Document, axis: str) -> str:
     return f"{document.where((*AXES, axis))}: sweep.axes.{axis}"
 
 
-def _axes(document: Document, folder: Path) -> Iterator[tuple[str, list[tuple[Value, Settings]]]]:
+def _axes(document: Document) -> Iterator[tuple[str, list[tuple[Value, Settings]]]]:
     """Yield each axis with what tables show and what is set, case by case; files it names become absolute paths."""
     sweep = document.data.get("sweep")
     axes = (sweep.get("axes") if isinstance(sweep, Mapping) else None) or {}
@@ -201,7 +201,7 @@ def _axes(document: Document, folder: Path) -> Iterator[tuple[str, list[tuple[Va
         cases = [{axis: value} for value in given] if isinstance(given, list) else list(given.values())
         for settings in cases:
             _check_settings(axis, settings, document)
-        _find_files(axis, given, document, folder)
+        _find_files(axis, given, document)
         cases = [{axis: value} for value in given] if isinstance(given, list) else list(given.values())
         yield axis, list(zip(_shown(axis, given, document), cases, strict=True))
 
@@ -235,7 +235,7 @@ def _check_settings(axis: str, settings: Settings, document: Document) -> None:
         check_path(path, value, document.data, f"{origin}: {dotted}" if dotted != axis else origin)
 
 
-def _find_files(axis: str, given: Any, document: Document, folder: Path) -> None:
+def _find_files(axis: str, given: Any, document: Document) -> None:
     """Write absolute paths in the place of the files that an axis names."""
     if isinstance(given, list):
         places = [(axis, (*AXES, axis, index), value) for index, value in enumerate(given)]
@@ -247,7 +247,7 @@ def _find_files(axis: str, given: Any, document: Document, folder: Path) -> None
         ]
     for dotted, key, value in places:
         if is_file_key(tuple(dotted.split(".")), value):
-            replace_by_file(document, key, folder)
+            replace_by_file(document, key)
 
 
 def _shown(axis: str, given: Any, document: Document) -> list[Value]:

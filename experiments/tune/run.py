@@ -13,7 +13,7 @@ import polars as pl
 from rich.console import Console
 
 from ..config.document import dump
-from ..config.resolve import find_config
+from ..config.given import find_config
 from ..config.schema import Experiment
 from ..config.schema_tune import Objective, Tune
 from ..config.working_directory import make_working_directory_importable

@@ -55,14 +55,12 @@ class Space:
 
     Attributes:
         document: the file with its settings.
-        folder: where its relative paths are looked up.
         base: the resolved experiment.
         tune: its section ``tune``.
         choices: values of each parameter that is a list, by key path and label: what Optuna and the tables see.
     """
 
     document: Document
-    folder: Path
     base: Experiment
     tune: Tune
     choices: Mapping[str, Mapping[Label, Any]]
@@ -98,7 +96,7 @@ class Space:
             if key != MARGIN:
                 replace(changed, tuple(key.split(".")), value, _origin(self.document, key))
         margin = parameters.get(MARGIN, 0.0)
-        return Candidate(number, dict(parameters), experiment_of(changed, self.folder), float(margin or 0.0))
+        return Candidate(number, dict(parameters), experiment_of(changed), float(margin or 0.0))
 
     def ends(self, key: str) -> list[Label]:
         """Return both ends of a range, or every choice."""
@@ -163,7 +161,7 @@ def load_space(path: Path, settings: Sequence[str] = (), trials: int | None = No
     for given in document.origins:
         if given in (("seeds",), ("sweep", "repetitions")):
             raise document.error(given, "a study runs with tune.seeds.tuning and tune.seeds.testing; set these instead")
-    base = experiment_of(document, path.parent)
+    base = experiment_of(document)
     if base.tune is None:
         raise ConfigError(f"{path}: there is no section `tune`, so there is nothing to tune; docs/tuning.md shows one")
     if base.sweep.axes:
@@ -175,7 +173,7 @@ def load_space(path: Path, settings: Sequence[str] = (), trials: int | None = No
         _check_key(key, document)
         if isinstance(dimension, list):
             choices[key] = _labels(key, dimension, document)
-    space = Space(document, path.parent, base, base.tune, choices)
+    space = Space(document, base, base.tune, choices)
     _check_ends(space)
     _check_metrics(space)
     return space

@@ -7,8 +7,9 @@ import pytest
 
 from specsched.experiments.config.document import Document, load_document
 from specsched.experiments.config.errors import ConfigError
+from specsched.experiments.config.given import shipped_experiments
 from specsched.experiments.config.overrides import override
-from specsched.experiments.config.resolve import load_experiment, shipped_experiments
+from specsched.experiments.config.resolve import load_experiment
 
 TEXT = """\
 workload: {mode: closed}

@@ -8,7 +8,8 @@ import pytest
 
 from specsched.experiments.config.document import dump
 from specsched.experiments.config.errors import ConfigError
-from specsched.experiments.config.resolve import find_config, load_experiment, shipped_experiments
+from specsched.experiments.config.given import find_config, shipped_experiments
+from specsched.experiments.config.resolve import load_experiment
 from specsched.experiments.config.schema import Experiment, band_names, expanded_arms
 
 TEXT = """\

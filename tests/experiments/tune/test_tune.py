@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 from specsched.experiments.config.errors import ConfigError
-from specsched.experiments.config.resolve import load_experiment, shipped_experiments
+from specsched.experiments.config.given import shipped_experiments
+from specsched.experiments.config.resolve import load_experiment
 from specsched.experiments.config.schema_tune import Constraint, Objective, Tune
 from specsched.experiments.runs import run_experiment
 from specsched.experiments.tune.measure import NoValueError, measure

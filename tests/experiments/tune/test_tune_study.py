@@ -21,7 +21,8 @@ from typer.testing import CliRunner
 
 from specsched.experiments.cli.main import app
 from specsched.experiments.config.errors import ConfigError, PointError
-from specsched.experiments.config.resolve import load_experiment, shipped_experiments
+from specsched.experiments.config.given import shipped_experiments
+from specsched.experiments.config.resolve import load_experiment
 from specsched.experiments.config.schema import Experiment
 from specsched.experiments.runs import run_experiment
 from specsched.experiments.sweep import executors
