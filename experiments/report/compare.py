@@ -21,16 +21,16 @@ from ..show.canvas import canvas, say_empty
 from ..show.frontier import whole_markers
 from ..show.styles import COLOURS, MARKERS
 from ..show.terminal import anchor_cell, number
+from ..sweep.finished import Run
 from ..sweep.plan import Plan
 from .html import Column, beside, join, notes, section, table
-from .read import ReportRun
 from .svg import inline_figure
 
 LONGEST = 120
 """Characters of a value in the table of differences."""
 
 
-def comparison(runs: Sequence[ReportRun]) -> Markup:
+def comparison(runs: Sequence[Run]) -> Markup:
     """Return what several runs have in common and where they differ."""
     plain = [run for run in runs if not run.plan.base.sweep.axes]
     parts = [section("What differs in their experiment files", _differences_part(runs), level=3)]
@@ -43,7 +43,7 @@ def comparison(runs: Sequence[ReportRun]) -> Markup:
     return join(parts)
 
 
-def differences(runs: Sequence[ReportRun]) -> list[tuple[str, list[str]]]:
+def differences(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
     """Return every key in which the experiments differ, defaults written out, with its value in each run.
 
     Of a sweep with axes, a key that its combinations do not share has all of its values.
@@ -80,7 +80,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 2] + ".."
 
 
-def _differences_part(runs: Sequence[ReportRun]) -> Markup:
+def _differences_part(runs: Sequence[Run]) -> Markup:
     rows = differences(runs)
     if not rows:
         return notes(["Nothing: their files are the same."])
@@ -89,7 +89,7 @@ def _differences_part(runs: Sequence[ReportRun]) -> Markup:
     return table(columns, "Keys with different values", len(columns))
 
 
-def _frontiers_part(runs: Sequence[ReportRun]) -> Markup:
+def _frontiers_part(runs: Sequence[Run]) -> Markup:
     fronts = [_front(run) for run in runs]
     caption = "The frontier of each run: points that no other arm of the same run equals or beats in both coordinates"
     rows = [(run.name, row) for run, front in zip(runs, fronts, strict=True) for row in front.rows(named=True)]
@@ -104,7 +104,7 @@ def _frontiers_part(runs: Sequence[ReportRun]) -> Markup:
     return beside(drawn, table(columns, "Points of the frontiers", 2))
 
 
-def _front(run: ReportRun) -> pl.DataFrame:
+def _front(run: Run) -> pl.DataFrame:
     kept = usable(run.points)
     return frontier([line(kept, arm) for arm in cast_of(run.points, run.plan.base).contenders])
 
@@ -125,7 +125,7 @@ def frontiers_figure(names: Sequence[str], fronts: Sequence[pl.DataFrame]) -> Fi
     return figure
 
 
-def _anchors_part(runs: Sequence[ReportRun]) -> Markup:
+def _anchors_part(runs: Sequence[Run]) -> Markup:
     common = [anchor for anchor in runs[0].summary["anchors"] if all(anchor in r.summary["anchors"] for r in runs)]
     if not common:
         return notes(["The runs have no SLA anchor in common; --set sla.anchors=[..] gives them some."])
@@ -140,7 +140,7 @@ def _anchors_part(runs: Sequence[ReportRun]) -> Markup:
     return table(columns, "Throughput, tok/s/GPU, at an interactivity of at least so many tok/s/user")
 
 
-def _ratios_part(runs: Sequence[ReportRun]) -> Iterator[Markup]:
+def _ratios_part(runs: Sequence[Run]) -> Iterator[Markup]:
     first, *others = runs
     for other in others:
         rows = ratios(first, other)
@@ -159,7 +159,7 @@ def _ratios_part(runs: Sequence[ReportRun]) -> Iterator[Markup]:
     yield notes(["Change: geometric mean over loads, paired by seed; intervals: Student t over seeds, from five on."])
 
 
-def ratios(first: ReportRun, other: ReportRun) -> list[dict[str, Any]]:
+def ratios(first: Run, other: Run) -> list[dict[str, Any]]:
     """Return for each arm of both runs the ratio of the other's metrics to the first's at the points they share.
 
     Returns:

@@ -14,10 +14,11 @@ from ..config.schema import Experiment
 from ..config.schema_tune import Tune
 from ..config.text import load_text
 from ..sweep import store
+from ..sweep.finished import Finished, Run
 from .compare import comparison
 from .html import MARK, Column, join, link, notes, page, preformatted, section, table, tag
 from .parts import NONE, Part, anchors_part, sections
-from .read import ReportRun, Source, TuneRun, read_runs
+from .read import TuneRun, read_runs
 from .sweep import effect_sections, sweep_sections
 from .tuning import tune_sections
 
@@ -43,10 +44,10 @@ def write_report(folders: Sequence[Path], output: Path, title: str | None = None
     return output
 
 
-def report(sources: Sequence[Source], title: str | None = None) -> Markup:
+def report(sources: Sequence[Finished], title: str | None = None) -> Markup:
     """Return the page of runs that `read_runs` has read."""
     named = title or "specsched: " + ", ".join(source.name for source in sources)
-    runs = [source for source in sources if isinstance(source, ReportRun)]
+    runs = [source for source in sources if isinstance(source, Run)]
     parts: list[Markup] = [tag("header", tag("h1", named), _overview(sources), _contents(sources, len(runs) > 1))]
     if len(runs) > 1:
         parts.append(section("The runs compared", comparison(runs), anchor="compared"))
@@ -64,13 +65,13 @@ def _check_output(output: Path) -> None:
                 raise ConfigError(f"{output} exists and is no report; name another file with -o")
 
 
-def _kind(source: Source) -> str:
+def _kind(source: Finished) -> str:
     if isinstance(source, TuneRun):
         return "Tuning"
-    return "Sweep" if isinstance(source, ReportRun) and source.plan.base.sweep.axes else "Run"
+    return "Sweep" if isinstance(source, Run) and source.plan.base.sweep.axes else "Run"
 
 
-def _overview(sources: Sequence[Source]) -> Markup:
+def _overview(sources: Sequence[Finished]) -> Markup:
     columns: list[Column] = [
         ("name", [source.name for source in sources]),
         ("kind", [_kind(source).lower() for source in sources]),
@@ -82,15 +83,15 @@ def _overview(sources: Sequence[Source]) -> Markup:
     return table(columns, "Runs on this page", len(columns))
 
 
-def _experiments(source: Source) -> list[Experiment]:
+def _experiments(source: Finished) -> list[Experiment]:
     """Return what was run: the experiment of every combination, or the one that was tuned."""
-    if isinstance(source, ReportRun):
+    if isinstance(source, Run):
         return [cell.experiment for cell in source.plan.cells]
     return [source.base] if isinstance(source, TuneRun) else []
 
 
-def _size(source: Source) -> str:
-    if isinstance(source, ReportRun):
+def _size(source: Finished) -> str:
+    if isinstance(source, Run):
         return f"{len(source.points):,} points"
     return f"{source.summary['trials']['asked']:,} trials"
 
@@ -117,21 +118,21 @@ def _seeds(tune: Tune) -> str:
     return f"{len(tune.seeds.tuning)} + {len(tune.seeds.testing)} held out"
 
 
-def _contents(sources: Sequence[Source], compared: bool) -> Markup:
+def _contents(sources: Sequence[Finished], compared: bool) -> Markup:
     entries = [link("The runs compared", "compared")] if compared else []
     entries += [link(f"{_kind(each)} {each.name}", f"r{number}") for number, each in enumerate(sources, start=1)]
     return tag("nav", tag("ul", *(tag("li", entry) for entry in entries)), aria_label="Contents")
 
 
-def _one(source: Source, prefix: str) -> Iterator[Markup]:
-    if isinstance(source, ReportRun):
+def _one(source: Finished, prefix: str) -> Iterator[Markup]:
+    if isinstance(source, Run):
         yield from sweep_sections(source, prefix) if source.plan.base.sweep.axes else _run(source, prefix)
     elif isinstance(source, TuneRun):
         yield from tune_sections(source, prefix)
     yield section("Configuration and provenance", *_provenance(source), level=3)
 
 
-def _run(run: ReportRun, prefix: str) -> Iterator[Markup]:
+def _run(run: Run, prefix: str) -> Iterator[Markup]:
     digest = run.manifest.get("files", {}).get("hardware.profile", {}).get("sha256")
     part = Part(run.plan.base, run.points, prefix, run.folder, run.folder, digest=digest)
     yield section("Throughput at the SLA anchors", anchors_part(run.summary), level=3)
@@ -139,7 +140,7 @@ def _run(run: ReportRun, prefix: str) -> Iterator[Markup]:
     yield from sections(part)
 
 
-def _provenance(source: Source) -> Iterator[Markup]:
+def _provenance(source: Finished) -> Iterator[Markup]:
     rows = list(_origin(source.manifest))
     columns: list[Column] = [("entry", [name for name, _ in rows]), ("value", [value for _, value in rows])]
     yield tag("div", table(columns, "How these results came about", 2), class_="long")

@@ -16,10 +16,10 @@ from ..config.text import load_text
 from ..show.effect import effect_figure
 from ..show.terminal import number
 from ..show.terminal_sweep import ARMS_TITLE, arm_columns, effect_columns, effect_notes, effect_title
+from ..sweep.finished import Run
 from ..sweep.plan import Cell
 from .html import Column, beside, join, notes, section, table
 from .parts import WIDTH, Part, further_parts, sections, sizes_part
-from .read import ReportRun
 from .svg import inline_figure, reflow
 from .waste import PARTS, waste_table
 
@@ -30,7 +30,7 @@ MOST_DRAWN = 12
 """Combinations whose further figures, such as `transient`, are shown all the same."""
 
 
-def sweep_sections(run: ReportRun, prefix: str) -> Iterator[Markup]:
+def sweep_sections(run: Run, prefix: str) -> Iterator[Markup]:
     """Yield the sections of a run with axes."""
     summary = dict(run.summary)
     yield from effect_sections(run, prefix)
@@ -41,13 +41,13 @@ def sweep_sections(run: ReportRun, prefix: str) -> Iterator[Markup]:
     yield from _in_full(run, prefix)
 
 
-def effect_sections(run: ReportRun, prefix: str) -> Iterator[Markup]:
+def effect_sections(run: Run, prefix: str) -> Iterator[Markup]:
     """Yield a section for each effect of a run."""
     for index, effect in enumerate(run.summary.get("effects", ())):
         yield section(f"Effect {index + 1}", _effect(run, index, effect, f"{prefix}-effect{index + 1}"), level=3)
 
 
-def _effect(run: ReportRun, index: int, effect: Mapping[str, Any], prefix: str) -> Markup:
+def _effect(run: Run, index: int, effect: Mapping[str, Any], prefix: str) -> Markup:
     asked = run.plan.base.output.effects[index]
     values = effect_table(run.points, asked, run.plan)
     figure = effect_figure(values, asked)
@@ -69,7 +69,7 @@ def _anchors(summary: Mapping[str, Any]) -> Iterator[Markup]:
         yield table(columns, ARMS_TITLE, len(summary["axes"]) + 1)
 
 
-def _everything(run: ReportRun) -> Markup:
+def _everything(run: Run) -> Markup:
     axes = list(run.plan.base.sweep.axes)
     rows = [
         (cell.values, share, part)
@@ -91,7 +91,7 @@ def _mean(part: pl.DataFrame, at: Mapping[str, Any], name: str) -> str:
     return number(math.fsum(values) / len(values)) if len(values) else "-"
 
 
-def _in_full(run: ReportRun, prefix: str) -> Iterator[Markup]:
+def _in_full(run: Run, prefix: str) -> Iterator[Markup]:
     """Yield each combination's own sections if they are few, else the step cost of each machine and what was drawn."""
     cells = list(cells_of(run.points, run.plan))
     parts = [_part(run, index, *cell, prefix) for index, cell in enumerate(cells, start=1)]
@@ -109,12 +109,12 @@ def _in_full(run: ReportRun, prefix: str) -> Iterator[Markup]:
             yield section(name, *(section(title, made, level=4) for title, made in further), level=3)
 
 
-def _part(run: ReportRun, index: int, cell: Cell, points: pl.DataFrame, prefix: str) -> Part:
+def _part(run: Run, index: int, cell: Cell, points: pl.DataFrame, prefix: str) -> Part:
     drawn = run.folder / "cells" / str(index)
     return Part(cell.experiment, points, f"{prefix}-cell{index}", run.folder, drawn, True, _digest(run, cell))
 
 
-def _machines(run: ReportRun, cells: Sequence[tuple[Cell, pl.DataFrame]], prefix: str) -> Iterator[Markup]:
+def _machines(run: Run, cells: Sequence[tuple[Cell, pl.DataFrame]], prefix: str) -> Iterator[Markup]:
     """Yield the step cost of each machine that differs in it, with the sizes chosen in all its combinations."""
     machines: dict[str, list[tuple[Cell, pl.DataFrame]]] = {}
     for cell, points in cells:
@@ -129,7 +129,7 @@ def _machines(run: ReportRun, cells: Sequence[tuple[Cell, pl.DataFrame]], prefix
         yield section("Step cost and the batch sizes chosen", together, sizes_part(part), level=3)
 
 
-def _digest(run: ReportRun, cell: Cell) -> str | None:
+def _digest(run: Run, cell: Cell) -> str | None:
     """Return the hash of a combination's profile; the manifest knows that of the base experiment's alone."""
     known = run.manifest.get("files", {}).get("hardware.profile", {})
     return known.get("sha256") if cell.experiment.hardware.profile == known.get("name") else None
