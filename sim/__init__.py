@@ -4,14 +4,24 @@ from .cost import StepCost
 from .drafts import DraftError, DraftModel, make_draft_model
 from .engine import run
 from .metrics import Sla, point_metrics
-from .profile import ProfileError, load_profile, profile_names
+from .profile import (
+    FlatProfileWarning,
+    Profile,
+    ProfileError,
+    dump_profile,
+    load_profile,
+    profile_from_samples,
+    profile_names,
+)
 from .requests import Requests, SimulationError
 from .scenario import Prefill, Result, Scenario
 
 __all__ = [
     "DraftError",
     "DraftModel",
+    "FlatProfileWarning",
     "Prefill",
+    "Profile",
     "ProfileError",
     "Requests",
     "Result",
@@ -19,9 +29,11 @@ __all__ = [
     "SimulationError",
     "Sla",
     "StepCost",
+    "dump_profile",
     "load_profile",
     "make_draft_model",
     "point_metrics",
+    "profile_from_samples",
     "profile_names",
     "run",
 ]

@@ -2,7 +2,7 @@
 
 ::
 
-    from specsched.policies.testing.contract import PolicyContract
+    from specsched.policies.testing import PolicyContract
 
     class TestMine(PolicyContract):
         policy = Mine(depth=3)

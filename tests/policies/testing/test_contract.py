@@ -19,7 +19,7 @@ import pytest
 from specsched.policies import Ints, LaggedBudget, LaggedView, Policy, View, build_policy
 from specsched.policies.admission import admit
 from specsched.policies.greedy_early_stop import GreedyEarlyStop
-from specsched.policies.testing.contract import PolicyContract, UndecidedByRule
+from specsched.policies.testing import PolicyContract, UndecidedByRule
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guide.md"
 TESTS = sorted(name for name in dir(PolicyContract) if name.startswith("test_"))
@@ -527,7 +527,7 @@ def test_a_failure_in_a_users_file_is_readable(tmp_path: Path) -> None:
     (tmp_path / "test_theirs.py").write_text(
         "import numpy as np\n"
         "from specsched.policies import Policy\n"
-        "from specsched.policies.testing.contract import PolicyContract\n\n"
+        "from specsched.policies.testing import PolicyContract\n\n"
         "class Whole(Policy):\n"
         "    lag = None\n"
         "    def plan(self, view, state):\n"
