@@ -6,5 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+"""An array of float64."""
+
 Ints = npt.NDArray[np.int64]
+"""An array of int64."""
+
 Bools = npt.NDArray[np.bool_]
+"""An array of bool."""

@@ -22,6 +22,8 @@ from .arrays import Floats, Ints
 from .generation import Generation
 
 Safety = Literal["safe", "unsafe", "unknown"]
+"""What a class declares of itself: whether the output keeps the target's law."""
+
 _Record = TypeVar("_Record")
 
 

@@ -58,6 +58,7 @@ def _place(cls: type[Policy]) -> tuple[int, str]:
 
 
 POLICIES: dict[str, type[Policy]] = collect(sorted(shipped(), key=_place))
+"""The project's schedulers by the ``kind`` that names them in YAML."""
 
 
 def build_policy(spec: Mapping[str, Any], unsafe: bool = False) -> Policy:

@@ -133,3 +133,4 @@ SPECSCHED_PARQUET = TraceFormat(
     also=("request_id", "domain", "session_id"),
 )
 FORMATS = (AZURE, VIDUR, MOONCAKE, SPECSCHED_CSV, SPECSCHED_PARQUET)
+"""The formats that are recognised; `read_trace` takes others too."""

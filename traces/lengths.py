@@ -16,6 +16,7 @@ from .arrays import Floats, Ints
 from .table import TraceError, listed
 
 LENGTH_TABLES = ("azure-conversation", "azure-code", "mooncake-conversation")
+"""Names of the shipped length tables."""
 
 
 @dataclass(frozen=True, eq=False)
