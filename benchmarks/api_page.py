@@ -94,8 +94,10 @@ def parameters(path: str, name: str) -> str | None:
     made = next((each for each in found.node.body if isinstance(each, Function) and each.name == "__init__"), None)
     if made is not None:
         return _call(made, method=True)
-    fields = _fields(found.module, found.node)
-    return f"({', '.join(fields.values())})" if fields else None
+    fields = _fields(found.module, found.node).values()
+    named = [text for text, keyword in fields if keyword]
+    given = [*(text for text, keyword in fields if not keyword), *(["*", *named] if named else [])]
+    return f"({', '.join(given)})" if given else None
 
 
 def _call(node: Function, method: bool = False) -> str:
@@ -109,31 +111,36 @@ def _call(node: Function, method: bool = False) -> str:
     return given if node.returns is None or node.name == "__init__" else f"{given} -> {ast.unparse(node.returns)}"
 
 
-def _fields(module: str, node: ast.ClassDef) -> dict[str, str]:
-    """Return the fields of a dataclass or a named tuple, those of its bases first."""
-    fields: dict[str, str] = {}
+def _fields(module: str, node: ast.ClassDef) -> dict[str, tuple[str, bool]]:
+    """Return the fields of a dataclass or a named tuple, those of its bases first, and whether they go by keyword."""
+    fields: dict[str, tuple[str, bool]] = {}
     for base in (find(module, ast.unparse(each)) for each in node.bases):
         if base is not None and isinstance(base.node, ast.ClassDef):
             fields |= _fields(base.module, base.node)
-    decorated = any("dataclass" in ast.unparse(each) for each in node.decorator_list)
-    if decorated or any(ast.unparse(each) == "NamedTuple" for each in node.bases):
+    if _is_record(module, node):
         for each in node.body:
             if isinstance(each, ast.AnnAssign) and not ast.unparse(each.annotation).startswith("ClassVar"):
-                name, default = ast.unparse(each.target), _default(each.value)
-                fields |= {name: name + default} if default is not None else {}
+                fields |= _field(ast.unparse(each.target), each.value)
     return fields
 
 
-def _default(value: ast.expr | None) -> str | None:
-    """Return ``=1`` for a field with a default, nothing for one without, None for one that is no argument."""
+def _is_record(module: str, node: ast.ClassDef) -> bool:
+    """Whether a class is a dataclass or a named tuple; a decorator of the project's own may make it one."""
+    marks = [ast.unparse(each) for each in node.decorator_list]
+    made_by = [found.node for mark in marks if (found := find(module, mark)) is not None]
+    marks += [ast.unparse(each) for made in made_by if isinstance(made, Function) for each in made.decorator_list]
+    return any("dataclass" in mark for mark in marks) or any(ast.unparse(each) == "NamedTuple" for each in node.bases)
+
+
+def _field(name: str, value: ast.expr | None) -> dict[str, tuple[str, bool]]:
+    """Return a field as an argument, with its default; none if it is not one."""
     if not isinstance(value, ast.Call) or ast.unparse(value.func) not in ("field", "dataclasses.field"):
-        return "" if value is None else f"={ast.unparse(value)}"
-    given = {each.arg: ast.unparse(each.value) for each in value.keywords}
-    if given.get("init") == "False":
-        return None
-    if "default_factory" in given:
-        return f"={given['default_factory']}()"
-    return f"={given['default']}" if "default" in given else ""
+        return {name: (name if value is None else f"{name}={ast.unparse(value)}", False)}
+    said = {each.arg: ast.unparse(each.value) for each in value.keywords}
+    if said.get("init") == "False":
+        return {}
+    default = said.get("default", f"{said['default_factory']}()" if "default_factory" in said else None)
+    return {name: (name if default is None else f"{name}={default}", said.get("kw_only") == "True")}
 
 
 def told(found: Found | None) -> str:

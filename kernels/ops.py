@@ -6,7 +6,7 @@ Every other module of this room may move. Importing this one needs torch and Tri
 from __future__ import annotations
 
 from .admit import Admission, Layout, admit, layout
-from .attention import Attention, AttentionTiles, AttentionWork, AttentionWorkspace, attention_work, varlen_attention
+from .attention import Attention, AttentionTiles, AttentionWorkspace, varlen_attention
 from .common import KernelError
 from .confidence import Confidence, confidence, survival
 from .markov import DraftBlock, MarkovWorkspace, Tiles, draft_block
@@ -17,7 +17,6 @@ __all__ = [
     "Admission",
     "Attention",
     "AttentionTiles",
-    "AttentionWork",
     "AttentionWorkspace",
     "Confidence",
     "DraftBlock",
@@ -30,7 +29,6 @@ __all__ = [
     "Verified",
     "VerifyWorkspace",
     "admit",
-    "attention_work",
     "confidence",
     "draft_block",
     "layout",
