@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "api.md"
-PATHS = ("policies", "policies.testing", "sim", "traces", "kernels.ops")
+PATHS = ("experiments", "policies", "policies.testing", "sim", "traces", "kernels.ops")
 """The public import paths, below ``specsched``."""
 
 HEAD = """# Public names
@@ -178,7 +178,7 @@ def _methods(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 def section(path: str) -> str:
     """Return the part of the page about one public path."""
-    lines = [f"\n## `specsched.{path}`\n", f"{first_sentence(ast.get_docstring(parsed(path)))}\n"]
+    lines = [f"\n## `specsched.{path}`\n", f"{_cell(first_sentence(ast.get_docstring(parsed(path))))}\n"]
     lines += ["| name | what it is |", "|---|---|"]
     lines += [f"| `{_cell(name)}` | {_cell(what)} |" for name, what in rows(path)]
     return "\n".join(lines) + "\n"

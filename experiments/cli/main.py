@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from .options import INTERRUPTED, Cluster, Quiet, Workers, output_option, resume_option, settings_option
+from .options import Cluster, Quiet, Workers, output_option, resume_option, settings_option
 
 app = typer.Typer(
     help="Decide how many drafted tokens a speculative decoder should verify: simulate policies, compare them.",
@@ -49,14 +49,18 @@ def run(
     cluster: Cluster = None,
 ) -> None:
     """Run an experiment: every arm at every load with every seed, then print the summary and draw the figures."""
-    from ..runs import run_experiment
-    from ..sweep.signals import Interrupted
+    from .run import run_and_print
 
-    try:
-        run_experiment(config, settings or (), output, workers, seed, resume, quiet, cluster)
-    except Interrupted as stopped:
-        typer.echo(f"specsched: {stopped}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+    run_and_print(
+        config,
+        output=output,
+        settings=settings or (),
+        workers=workers,
+        seed=seed,
+        resume=resume,
+        cluster=cluster,
+        progress=not quiet,
+    )
 
 
 @app.command(context_settings=_UNREAD, add_help_option=False)

@@ -9,6 +9,10 @@ class ConfigError(ValueError):
     """A configuration, an override or a run folder cannot be used as it is."""
 
 
+class ExperimentWarning(UserWarning):
+    """An experiment can run and is probably not what is meant."""
+
+
 class PointError(ValueError):
     """One point (arm, load, seed) of a sweep could not be computed; the finished ones are kept.
 

@@ -8,9 +8,9 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
+from ...policies.nearest import suggestion
 from .document import Document, KeyPath, load_document
 from .errors import ConfigError
-from .nearest import suggestion
 
 Given = str | Path | Mapping[str, Any]
 

@@ -9,6 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from ..sweep.finished import FIGURE_FILES
+
 
 def canvas(width: float, height: float, panels: int, share_y: bool = False) -> tuple[Figure, list[Axes]]:
     """Return a figure of `panels` axes in a row; width and height in inches."""
@@ -36,7 +38,7 @@ def save(figure: Figure, stem: Path) -> list[Path]:
         OSError: if the folder cannot be written.
     """
     stem.parent.mkdir(parents=True, exist_ok=True)
-    paths = [stem.with_name(stem.name + ending) for ending in (".svg", ".png")]
+    paths = [stem.with_name(stem.name + ending) for ending in FIGURE_FILES]
     # Identifiers inside an SVG are hashes; a fixed salt makes them the same in every process.
     with matplotlib.rc_context({"svg.hashsalt": "specsched"}):
         figure.savefig(paths[0], metadata={"Date": None, "Creator": None})

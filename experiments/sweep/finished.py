@@ -18,6 +18,10 @@ from ..config.schema import Experiment
 from .plan import Cell, Plan
 
 COMPLETE = "complete"
+
+FIGURE_FILES = (".svg", ".png")
+"""Endings of the files of a figure, in the order in which they are written."""
+
 _UNFINISHED = {
     "running": "is still running, or was killed",
     "interrupted": "was stopped",
@@ -51,7 +55,7 @@ class Finished:
 
 @dataclass(frozen=True, eq=False)
 class Run(Finished):
-    """A finished run.
+    """A finished run: its folder, its points, its summary and what was run.
 
     Attributes:
         points: ``points.parquet``, a row for each arm, load and seed (docs/metrics.md has the columns).
@@ -63,8 +67,20 @@ class Run(Finished):
 
     @property
     def experiment(self) -> Experiment:
-        """What was run; with axes, defaults that may depend on them stand in ``plan.cells`` only."""
+        """What was run, as ``config.yaml`` has it; with axes, all defaults stand in ``plan.cells`` only."""
         return self.plan.base
+
+    @property
+    def figures(self) -> list[Path]:
+        """Files of the figures it has drawn; with axes those of each combination, then those of its effects."""
+        cells = [self.folder]
+        if self.experiment.sweep.axes:
+            cells = [self.folder / "cells" / str(number) for number in range(1, 1 + len(self.plan.cells))]
+        output = self.experiment.output
+        stems = [cell / name for cell in cells for name in output.figures]
+        stems += [self.folder / f"effect-{number}" for number in range(1, 1 + len(output.effects))]
+        files = [stem.with_name(stem.name + ending) for stem in stems for ending in FIGURE_FILES]
+        return [file for file in files if file.is_file()]
 
 
 def read_run(folder: Path | str) -> Run:
@@ -80,18 +96,19 @@ def read_run(folder: Path | str) -> Run:
     return run_of(found)
 
 
-def read_finished(folder: Path, reader: str) -> Finished:
+def read_finished(folder: Path, reader: str | None = None) -> Finished:
     """Return what a finished run and a finished study have in common.
 
     Args:
         folder: where it is.
-        reader: who needs it, for messages.
+        reader: who needs a complete one, for messages; None takes one that lacks points.
 
     Raises:
         ConfigError: if it is neither.
     """
     manifest = _manifest(folder)
-    _must_be_complete(manifest, folder, reader)
+    if reader is not None:
+        _must_be_complete(manifest, folder, reader)
     summary, config = _json(folder / "summary.json", folder), _text(folder / "config.yaml", folder)
     return Finished(folder.resolve().name, folder, summary, manifest, config)
 

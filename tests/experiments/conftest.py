@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specsched.experiments.runs import run_experiment
+from specsched.experiments import run_experiment
 from specsched.experiments.tune.run import NothingFoundError, run_tuning
 
 PLAIN = """
@@ -99,7 +99,7 @@ def report_runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     settings = {"plain": recorded, "other": ["drafts.acceptance=0.8"], "sweep": [], "wide": axes}
     for name, changes in settings.items():
         source = folder / ("plain.yaml" if name in ("plain", "other") else "sweep.yaml")
-        run_experiment(str(source), changes, folder / name, workers=1, quiet=True)
+        run_experiment(str(source), folder / name, settings=changes, workers=1)
     return Runs(**{name: folder / name for name in settings}, **studies(folder))
 
 

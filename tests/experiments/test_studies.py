@@ -13,10 +13,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from specsched.experiments import run_experiment
 from specsched.experiments.analysis import effects, transient
+from specsched.experiments.cli.run import print_run
 from specsched.experiments.config.errors import ConfigError
 from specsched.experiments.config.resolve import load_experiment
-from specsched.experiments.runs import run_experiment
 from specsched.experiments.show.transient import transient_figure
 from specsched.experiments.sweep.plan import load_plan
 from specsched.experiments.sweep.points import build_scenario, profile_of, run_point
@@ -48,7 +49,9 @@ STUDIES = {
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_runs_in_a_shortened_form(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     computed, settings = STUDIES[name]
-    folder = run_experiment(name, settings, tmp_path / "out", workers=1, quiet=True)
+    run = run_experiment(name, tmp_path / "out", settings=settings, workers=1)
+    print_run(run)
+    folder = run.folder
     manifest = json.loads((folder / "manifest.json").read_bytes())
     assert (manifest["status"], manifest["computed"]) == ("complete", computed)
     summary = json.loads((folder / "summary.json").read_bytes())
@@ -72,7 +75,7 @@ def test_joins_are_priced_for_as_many_steps_as_the_lag(tmp_path: Path) -> None:
         "sweep.axes.machine={h100: {hardware.profile: llama31-8b-h100, sweep.load: [51]}}",
         "output.effects=[]",
     )
-    folder = run_experiment("lag_transient", settings, tmp_path / "out", workers=1, quiet=True)
+    folder = run_experiment("lag_transient", tmp_path / "out", settings=settings, workers=1).folder
     steps = {
         joins: budgets(folder / "cells" / str(cell)) for cell, joins in enumerate(("optimistic", "mean", "none"), 1)
     }

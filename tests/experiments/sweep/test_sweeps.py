@@ -24,13 +24,14 @@ import pytest
 from distributed import KilledWorker, LocalCluster
 from rich.console import Console
 
+from specsched.experiments import run_experiment
 from specsched.experiments.analysis import effects
+from specsched.experiments.cli.run import print_run, run_and_print
 from specsched.experiments.config.document import dump
 from specsched.experiments.config.errors import ConfigError, PointError
 from specsched.experiments.config.resolve import repeated
 from specsched.experiments.config.schema import Experiment
 from specsched.experiments.report.page import write_report
-from specsched.experiments.runs import run_experiment
 from specsched.experiments.show.terminal import print_table
 from specsched.experiments.sweep import executors
 from specsched.experiments.sweep.executors import (
@@ -189,14 +190,14 @@ def test_values_that_fit_alone_but_not_together_are_named(tmp_path: Path) -> Non
     (tmp_path / "x.yaml").write_text(TEXT)
     axes = "sweep.axes={drafts.gamma: [5, 2], arms.async.policy.lag: [1, 2]}"
     with pytest.raises(ConfigError, match=r"--set: sweep.axes.drafts.gamma: 2 does not fit .*block of 2 drafts"):
-        run_experiment(str(tmp_path / "x.yaml"), [axes], tmp_path / "out", workers=1)
+        run_experiment(str(tmp_path / "x.yaml"), tmp_path / "out", settings=[axes], workers=1)
     axes = "sweep.axes={drafts.gamma: [5, 7], arms.static-3.policy.k: [4, 6]}"
     third = "sweep.axes={arms.static-3.policy.k: [6], drafts.gamma: [7], hardware.max_num_seqs: [256, 3]}"
     with pytest.raises(ConfigError, match=r"--set: sweep.axes.hardware.max_num_seqs: 3 does not fit .*sweep.load.1"):
         plan_of(tmp_path, TEXT.replace("0.7}", "0.7, gamma: 5}"), third)
     (tmp_path / "x.yaml").write_text(TEXT)
     with pytest.raises(ConfigError, match=r"drafts.gamma 5, arms.static-3.policy.k 6 do not go together: .*block of 5"):
-        run_experiment(str(tmp_path / "x.yaml"), [axes], tmp_path / "out", workers=1)
+        run_experiment(str(tmp_path / "x.yaml"), tmp_path / "out", settings=[axes], workers=1)
     assert not (tmp_path / "out").exists()
 
 
@@ -227,7 +228,7 @@ def test_a_setting_that_an_axis_replaces_is_refused(tmp_path: Path) -> None:
 def test_goodput_is_printed_where_a_bound_applies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.yaml").write_text(TEXT[: TEXT.index("  axes:")] + "output: {figures: []}\nseeds: [0, 1]\n")
     for name, bound in (("tpot", "sla={tpot_s: 0.004}"), ("ttft", "sla={ttft_s: 0.004}")):
-        run_experiment(str(tmp_path / "x.yaml"), [bound], tmp_path / name, workers=1, quiet=True)
+        run_and_print(str(tmp_path / "x.yaml"), output=tmp_path / name, settings=[bound], workers=1)
     tpot, ttft = (pl.read_parquet(tmp_path / name / "points.parquet") for name in ("tpot", "ttft"))
     assert ttft["goodput_req_s"].null_count() == len(ttft)
     printed = capsys.readouterr()
@@ -324,7 +325,9 @@ def test_an_effect_needs_no_axes_and_shows_loads_as_they_are_written(
         TEXT[: TEXT.index("  axes:")] + "output: {figures: [], effects: [{metric: mean_rows, along: load, against: 1}]}"
     )
     (tmp_path / "x.yaml").write_text(text + "\nseeds: [0]\n")
-    out = run_experiment(str(tmp_path / "x.yaml"), output=tmp_path / "out", workers=1, quiet=True)
+    run = run_experiment(tmp_path / "x.yaml", tmp_path / "out", workers=1)
+    print_run(run)
+    out = run.folder
     (effect,) = json.loads((out / "summary.json").read_bytes())["effects"]
     assert [row["x"] for row in effect["rows"]] == ["1", "4"]
     assert effect["averaged_over"] == ["arm"]
@@ -340,7 +343,7 @@ def test_a_report_names_the_machines_that_ran(tmp_path: Path) -> None:
     axes = "sweep.axes={hardware.profile: [llama31-8b-h100, llama31-70b-h100-tp4]}"
     effects = "output.effects=[{metric: mean_rows, along: load, against: 1, panels: hardware.profile}]"
     settings = [axes, effects, "seeds=[0]"]
-    out = run_experiment(str(tmp_path / "x.yaml"), settings, tmp_path / "out", workers=1, quiet=True)
+    out = run_experiment(tmp_path / "x.yaml", tmp_path / "out", settings=settings, workers=1).folder
     page = write_report([out], tmp_path / "report.html").read_text()
     overview = page[page.index("Runs on this page") :][:3000]
     assert "llama31-8b-h100; llama31-70b-h100-tp4" in overview
@@ -359,7 +362,7 @@ def test_only_what_varies_is_averaged_over(tmp_path: Path) -> None:
 def test_long_values_of_an_axis_are_numbered_on_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.yaml").write_text(TEXT)
     axes = "sweep.axes={drafts: [{kind: constant, acceptance: 0.6}, {kind: constant, acceptance: 0.8}]}"
-    run_experiment(str(tmp_path / "x.yaml"), [axes, "seeds=[0]"], tmp_path / "out", workers=1, quiet=True)
+    print_run(run_experiment(tmp_path / "x.yaml", tmp_path / "out", settings=[axes, "seeds=[0]"], workers=1))
     printed = capsys.readouterr().out
     assert 'drafts #2: {"kind": "constant", "acceptance": 0.8}' in printed
     assert printed.count('"acceptance": 0.6') == 1
@@ -692,10 +695,10 @@ def test_a_cluster_that_is_not_there_is_one_clear_error(tmp_path: Path, monkeypa
     (tmp_path / "x.yaml").write_text(TEXT)
     monkeypatch.setattr(executors, "CONNECT_S", 1)
     with pytest.raises(ConfigError, match=r"--cluster tcp://127.0.0.1:9: no scheduler answers"):
-        run_experiment(str(tmp_path / "x.yaml"), output=tmp_path / "out", scheduler="tcp://127.0.0.1:9")
+        run_experiment(str(tmp_path / "x.yaml"), output=tmp_path / "out", cluster="tcp://127.0.0.1:9")
     for wrong in ("", "nonsense", "tcp://", "http://127.0.0.1:80", "tcp://127.0.0.1:99999", "tcp://127.0.0.1:8786/"):
         with pytest.raises(ConfigError, match=f"--cluster {wrong}: must be the address of a Dask scheduler"):
-            run_experiment(str(tmp_path / "x.yaml"), output=tmp_path / "out", scheduler=wrong)
+            run_experiment(str(tmp_path / "x.yaml"), output=tmp_path / "out", cluster=wrong)
     assert not (tmp_path / "out").exists()
 
 

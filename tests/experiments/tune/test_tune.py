@@ -9,11 +9,11 @@ from typing import Any
 import polars as pl
 import pytest
 
+from specsched.experiments import run_experiment
 from specsched.experiments.config.errors import ConfigError
 from specsched.experiments.config.given import shipped_experiments
 from specsched.experiments.config.resolve import load_experiment
 from specsched.experiments.config.schema_tune import Constraint, Objective, Tune
-from specsched.experiments.runs import run_experiment
 from specsched.experiments.tune.measure import NoValueError, measure
 from specsched.experiments.tune.run import front_of
 from specsched.experiments.tune.space import Space, load_space
@@ -302,7 +302,7 @@ def test_run_leaves_the_section_alone(tmp_path: Path) -> None:
         load_experiment(tmp_path / "with.yaml").model_dump() == load_experiment(tmp_path / "without.yaml").model_dump()
     )
     for name in ("with", "without"):
-        run_experiment(str(tmp_path / f"{name}.yaml"), ["seeds=[0]"], tmp_path / name, workers=1, quiet=True)
+        run_experiment(str(tmp_path / f"{name}.yaml"), tmp_path / name, settings=["seeds=[0]"], workers=1)
     one, other = ((tmp_path / name / "points.parquet").read_bytes() for name in ("with", "without"))
     assert one == other
     assert "tune" not in (tmp_path / "with" / "config.yaml").read_text()

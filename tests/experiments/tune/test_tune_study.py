@@ -19,12 +19,12 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from specsched.experiments import run_experiment
 from specsched.experiments.cli.main import app
 from specsched.experiments.config.errors import ConfigError, PointError
 from specsched.experiments.config.given import shipped_experiments
 from specsched.experiments.config.resolve import load_experiment
 from specsched.experiments.config.schema import Experiment
-from specsched.experiments.runs import run_experiment
 from specsched.experiments.sweep import executors
 from specsched.experiments.sweep.executors import processes
 from specsched.experiments.sweep.plan import load_plan
@@ -335,7 +335,7 @@ def test_several_objectives_give_a_front(tmp_path: Path, capsys: pytest.CaptureF
 def test_the_best_is_a_scenario_that_runs_to_the_tested_numbers(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(TEXT)
     out = run_tuning(str(tmp_path / "x.yaml"), output=tmp_path / "s", workers=1, trials=12, quiet=True)
-    run_experiment(str(out / "best.yaml"), output=tmp_path / "r", workers=1, quiet=True)
+    run_experiment(str(out / "best.yaml"), output=tmp_path / "r", workers=1)
     points = pl.read_parquet(tmp_path / "r" / "points.parquet")
     summary = json.loads((out / "summary.json").read_bytes())
     name = f"trial {summary['best']['trial']}"
