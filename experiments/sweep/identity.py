@@ -86,7 +86,7 @@ def versions() -> dict[str, str]:
 
 
 def _policy_code(experiment: Experiment) -> dict[str, str]:
-    """Return the hash of each policy file that no import statement names: the user's, or one that the registry found."""
+    """Return the hashes of policy files that no import statement names: the user's, or those found by the registry."""
     hashes = {}
     for arm in experiment.arms.values():
         if arm.policy["kind"] == "python":
