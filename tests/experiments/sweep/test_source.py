@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from specsched.experiments.config.resolve import shipped_experiments
+from specsched.experiments.config.given import shipped_experiments
 from specsched.experiments.config.schema import Experiment, expanded_arms
 from specsched.experiments.sweep import executors
 from specsched.experiments.sweep.executors import _check_code
