@@ -12,10 +12,13 @@ from .common import IDS, MAX_GAMMA, KernelError, check_tensor, tiles
 from .registry import Configuration, Kernel
 
 MAX_ROWS = 1024
+# Drafts that a program ranks: whole rows of up to MAX_GAMMA, since it also adds up what is admitted of each.
 CANDIDATES = 16
 OTHERS = 256
 PAIRS = 2048
 
+# Above the bits of every float that is a number, and positive, so that no key of the floor is the -1 of an absent
+# draft.
 FLOOR_BITS = tl.constexpr(0x7FFFFFFF)
 
 
@@ -94,6 +97,7 @@ def admit(
     """
     rows, gamma = _check_admit(a, budget, available, min_len)
     if check:
+        # `int` reads the device: without `check` the budget stays where an earlier step has left it.
         _check_values(a, int(budget), available, min_len)
     if out is None:
         out = Admission.allocate(rows, a.device)
@@ -164,6 +168,7 @@ def draft_key(a, available, row, position, inside, rows, min_len, stride_row):
     # A comparison that NaN fails; it also turns -0.0, whose bits are no small number, into 0.
     bits = tl.where(survival > 0.0, survival, 0.0).to(tl.int32, bitcast=True).to(tl.int64)
     bits = tl.where(position < min_len, FLOOR_BITS, bits)
+    # Makes keys distinct. Where c = 1 survivals tie along a row: the earlier draft must win, or prefixes break.
     place = position.to(tl.int64) * rows + row
     return tl.where(exists, (bits << 32) | (0x7FFFFFFF - place), -1)
 
@@ -175,9 +180,14 @@ def admit_kernel(
 ):  # fmt: skip
     """Lengths of a few rows: count the drafts before each of theirs; grid ``(tiles(R, ROWS),)``, SPAN >= GAMMA."""
     mine = tl.program_id(0) * (ROWS * SPAN) + tl.arange(0, ROWS * SPAN)
+    # int64, since rows times a caller's stride can pass 2^31 elements.
     row = (mine // SPAN).to(tl.int64)
+    # Own drafts are padded to a power of two a row, so that they reshape into rows below; the others need no such
+    # padding.
     position = mine % SPAN
     key = draft_key(a, available, row, position, (row < rows) & (position < GAMMA), rows, min_len, stride_row)
+    # Every program goes over all drafts by itself: nothing to sort, nobody to wait for, and counting in any order is
+    # exact.
     earlier = tl.zeros((ROWS * SPAN, OTHERS), tl.int32)
     for start in range(0, rows * GAMMA, OTHERS):
         other = start + tl.arange(0, OTHERS)
@@ -186,6 +196,8 @@ def admit_kernel(
         other_key = draft_key(a, available, other_row, other % GAMMA, inside, rows, min_len, stride_row)
         earlier += (other_key[None, :] > key[:, None]).to(tl.int32)
     rank = tl.sum(earlier, 1)
+    # The budget comes from the device, where confidences of an earlier step have set it (section 5.2): no wait for the
+    # host.
     admitted = ((key >= 0) & (rank < tl.load(budget))).to(tl.int32)
     count = tl.sum(tl.reshape(admitted, (ROWS, SPAN)), 1)
     own = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -197,6 +209,7 @@ def offsets_kernel(lengths, offsets, rows, ROWS: tl.constexpr):
     """Sums of ``1 + length`` before each row, and in all; one program."""
     row = tl.arange(0, ROWS)
     inside = row < rows
+    # 1 for the anchor, which is verified in any case; it also gives rows without drafts a place in the batch.
     tokens = tl.where(inside, 1 + tl.load(lengths + row, mask=inside, other=0), 0)
     end = tl.cumsum(tokens.to(tl.int32), 0)
     tl.store(offsets + row + 1, end, mask=inside)
@@ -216,6 +229,7 @@ def layout_kernel(
     end = tl.cumsum(tokens.to(tl.int64), 0)
     total = tl.sum(tokens, 0)
     token = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
+    # Each row holds an anchor, so ends are distinct, and the number of ends at or before a token names its row.
     before = inside[None, :] & (end[None, :] <= token[:, None])
     owner = tl.sum(before.to(tl.int32), 1)
     start = tl.sum(tl.where(before, tokens[None, :], 0), 1)
@@ -223,6 +237,7 @@ def layout_kernel(
     place = tl.load(context + owner, mask=real, other=0) + (token - start)
     tl.store(request + token, tl.where(real, owner, -1), mask=token < size)
     tl.store(position + token, tl.where(real, place, -1).to(tl.int32), mask=token < size)
+    # All programs know the total; one reports it.
     if tl.program_id(0) == 0:
         tl.store(overflow, tl.maximum(total - size, 0))
 
@@ -255,12 +270,14 @@ def _check_values(a: torch.Tensor, budget: int, available: torch.Tensor | None, 
     wrong = torch.nonzero((drafts < 0) | (drafts > gamma)).flatten().tolist()
     if wrong:
         raise KernelError(f"`available[{wrong[0]}]` must be within 0..{gamma}, got {int(drafts[wrong[0]])}")
+    # The floor takes min(min_len, available) of every row and counts in the budget (`admit_top_k`).
     least, most = int(drafts.clamp(max=min_len).sum()), int(drafts.sum())
     if not least <= budget <= most:
         raise KernelError(
             f"`budget` must be within {least}..{most} (min_len {min_len}, drafts available), got {budget}"
         )
     exists = torch.arange(gamma) < drafts[:, None]
+    # A column of ones in front, so that the first survival is held against 1 by the same comparison.
     survivals = torch.cat((torch.ones(rows, 1), a.cpu()), 1)
     bad = torch.nonzero(exists & ~((survivals[:, 1:] >= 0.0) & (survivals[:, 1:] <= survivals[:, :-1]))).tolist()
     if bad:
@@ -281,6 +298,7 @@ def _check_fit(lengths: torch.Tensor, size: int) -> None:
         raise KernelError(f"`size` must hold all {total} tokens, got {size}; pad to a larger captured size")
 
 
+# Triton types a stride i64 only where it does not fit into i32; both forms must compile.
 def _admit_form(gamma: int, strides: str = "i32") -> Configuration:
     span = triton.next_power_of_2(gamma)
     return Configuration(

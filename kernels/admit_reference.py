@@ -14,12 +14,14 @@ def admit_reference(a: torch.Tensor, budget: int, available: torch.Tensor | None
     """
     rows, gamma = a.shape
     drafts = [gamma] * rows if available is None else [min(int(each), gamma) for each in available]
+    # False sorts first, hence the floor; of equal survivals the earlier position, then the earlier row.
     order = sorted(
         (position >= min_len, -float(a[row, position]), position, row)
         for row in range(rows)
         for position in range(drafts[row])
     )
     lengths = [0] * rows
+    # Counts, as in the kernel: that they are prefixes is for survivals to ensure, not for this to assume.
     for *_, row in order[: max(budget, 0)]:
         lengths[row] += 1
     offsets = [0]

@@ -52,6 +52,7 @@ COMBINED_HEADS = 8
 """Query heads of one token whose parts a program adds up."""
 
 ROW_TILES = (16, 32, 64)
+# Whole steps: a turn only says how many are taken between two looks at the loop's bound.
 TURNS = (KEYS, 2 * KEYS, 4 * KEYS)
 
 
@@ -86,6 +87,7 @@ class AttentionTiles:
     @classmethod
     def choose(cls, group: int, max_tokens: int) -> AttentionTiles:
         """Return tiles that hold the pairs of `group` query heads and `max_tokens` tokens, 64 of them at most."""
+        # The smallest tile that holds them, since lines without a pair are masked but multiplied all the same.
         wanted = group * max_tokens
         return cls(rows=next((rows for rows in ROW_TILES if rows >= wanted), ROW_TILES[-1]))
 
@@ -110,6 +112,7 @@ class AttentionWorkspace:
     ) -> AttentionWorkspace:
         """Return a workspace for calls of these sizes."""
         sizes = (split_kv, batch, query_heads)
+        # Parts outermost: the second kernel goes from part to part of a cell by one stride.
         parts = torch.empty(*sizes, head_size, dtype=torch.float32, device=device)
         return cls(parts, parts.new_empty(sizes), parts.new_empty(sizes))
 
@@ -174,9 +177,12 @@ def varlen_attention(
     workspace = _checked_workspace(workspace, sizes, q.device)
     out = _checked_out(out, sizes, q)
     if sizes.batch:
+        # A kernel's pointer needs a tensor, read or not: `token` takes `request` in the place of offsets it never
+        # loads.
         first_token = request if offsets is None else offsets
         tensors = (q, k_cache, v_cache, block_table, request, position, first_token)
         cells = (workspace.parts, workspace.tops, workspace.totals)
+        # exp(x) = 2^(x log2 e): the exponential that GPUs have is to the base 2, so both factors become one.
         scale_log2 = (sizes.head**-0.5 if scale is None else scale) * math.log2(math.e)
         _launch_parts(tensors, sizes, window, scale_log2, tiles, cells)
         _launch_combine(request, first_token, sizes, scale_log2, cells, out)
@@ -217,17 +223,21 @@ def _launch_parts(
     cells: Sequence[torch.Tensor],
 ) -> None:
     q, k_cache, v_cache, block_table, *_ = tensors
+    # In sixteenths, and times 16 again in the kernel: so the compiler sees every row aligned, whatever the number is.
     strides = [stride // 16 for tensor in (k_cache, v_cache, q) for stride in tensor.stride()[:-1]]
     units = sizes.requests if sizes.packed else sizes.batch
     if not units:
         return
     grid = (units * covering(sizes.tokens * sizes.group, tiles.rows), sizes.kv_heads, sizes.split)
+    # Without a window the number is not looked at, but it must fit into int32.
     numbers = (sizes.requests, sizes.width, block_table.stride(0), sizes.batch, min(window or FAR, FAR), sizes.split)
     constants = _constants(sizes, tiles, windowed=window is not None, interpreted=interpreting())
     form = {"num_warps": tiles.num_warps, "num_stages": tiles.num_stages}
     attention_parts[grid](*tensors, *cells, sizes.pages, *strides, *numbers, scale_log2, **constants, **form)
 
 
+# Compiled in is what a served model keeps: its sizes, the variant, the most tokens. Numbers of rows, pages and tokens
+# change from step to step and stay arguments.
 def _constants(sizes: Sizes, tiles: AttentionTiles, windowed: bool, interpreted: bool) -> dict[str, int]:
     """Return what the first kernel is compiled for."""
     return {
@@ -237,6 +247,7 @@ def _constants(sizes: Sizes, tiles: AttentionTiles, windowed: bool, interpreted:
     }  # fmt: skip
 
 
+# Also launched for a single part: parts are neither normalized nor of the output's type.
 def _launch_combine(
     request: torch.Tensor,
     offsets: torch.Tensor,
@@ -269,6 +280,7 @@ def _shipped(
     pointers |= dict.fromkeys(("parts", "tops", "totals"), "*fp32")
     numbers = dict.fromkeys(names[names.index("pages") : names.index("scale_log2")], "i32")
     tiles = AttentionTiles(rows)
+    # 0 for what no compiled form depends on.
     sizes = Sizes(0, 8 * group, 8, head, page, 0, 0, 0, packed=tokens > 1, tokens=tokens)
     return Configuration(
         label=label,
@@ -276,6 +288,7 @@ def _shipped(
         constants=_constants(sizes, tiles, windowed, interpreted=False),
         num_warps=tiles.num_warps,
         num_stages=tiles.num_stages,
+        # The warp-group products of sm_90 have 64 rows; smaller tiles cannot show them.
         tensor_core=rows >= 64,
     )
 

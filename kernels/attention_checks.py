@@ -15,7 +15,9 @@ MAX_TOKENS = 1 + MAX_GAMMA
 """Most tokens of a request in one step: a bonus token and its drafts."""
 
 VARIANTS = ("token", "packed")
+# Powers of two on either side of a step of 32 keys: a step lies in one page or covers whole ones.
 PAGE_SIZES = (16, 32, 64)
+# Powers of two, as the blocks of a kernel are.
 HEAD_SIZES = (16, 32, 64, 128)
 
 FAR: int = FARTHEST.value
@@ -67,6 +69,7 @@ def check_sizes(q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, b
     require(page in PAGE_SIZES, "k_cache", f"of page size {listed(PAGE_SIZES)}", page, "page the cache anew")
     shared = kv_heads > 0 and query_heads > 0 and query_heads % kv_heads == 0
     require(shared, "q", f"of a multiple of the cache's {kv_heads} heads", query_heads, "give every group whole")
+    # The kernel takes strides in sixteenths; what is left of a division would address other elements.
     for name, tensor in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
         aligned = all(stride % 16 == 0 for stride in tensor.stride()[:-1])
         require(aligned, name, "strided by multiples of 16", tensor.stride(), "call .contiguous()")
@@ -85,6 +88,7 @@ def check_markers(
     device: torch.device,
 ) -> None:
     """Check the markers of the tokens, and the offsets that `packed` needs."""
+    # Types and sizes alone: markers lie on the device, and reading them would wait for it. Odd values give NaN there.
     check_tensor("request", request, [sizes.batch], [torch.int32], device)
     check_tensor("position", position, [sizes.batch], [torch.int32], device)
     require(variant in VARIANTS, "variant", listed(VARIANTS), repr(variant), "choose one")
@@ -97,6 +101,8 @@ def check_numbers(window: int | None, split_kv: int, scale: float | None, max_to
     """Check what is no tensor."""
     require(window is None or window >= 1, "window", "1 or more, or None for all keys", window, "see one key at least")
     require(split_kv >= 1, "split_kv", "1 or more", split_kv, "take the context in one part at least")
+    # The running maximum is of scores before scaling: under a negative scale it would be the least exponent, not the
+    # greatest.
     finite = scale is None or (0 < scale < math.inf)
     require(finite, "scale", "positive and finite", scale, "negate the queries to turn the sign")
     require(1 <= max_tokens <= MAX_TOKENS, "max_tokens", f"1 to {MAX_TOKENS}", max_tokens, "verify fewer drafts")
@@ -106,5 +112,6 @@ def check_dense(
     name: str, tensor: torch.Tensor, shape: Sequence[int], dtype: torch.dtype, device: torch.device
 ) -> None:
     """Check an output or a workspace, whose cells the kernels address without strides."""
+    # A view that lies otherwise would be filled at the wrong places, in silence.
     check_tensor(name, tensor, shape, [dtype], device)
     require(tensor.is_contiguous(), name, "contiguous", tensor.stride(), "allocate it whole")

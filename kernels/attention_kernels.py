@@ -50,6 +50,7 @@ def _step(
     # edge step, which selects in between, would round differently.
     weights = tl.exp2((scores - reference[:, None]) * scale_log2)
     shrink = tl.exp2((top - reference) * scale_log2)
+    # Spelled out as fma, so that no compiler chooses between one rounding and two.
     total = tl.fma(total, shrink, tl.sum(weights, axis=1))
     if EDGE and SHARED:
         # A weight of 0 does not silence an infinite value: a token that cannot see it must not meet it.
@@ -57,6 +58,7 @@ def _step(
         spoilt = tl.max((~finite).to(tl.int32), axis=1) > 0
         weights = tl.where(seen & spoilt[None, :], float("nan"), weights)
         v = tl.where(finite, v, 0.0)
+    # A product's operands have one type, so weights are rounded to that of the values; their sum above is of full ones.
     acc = acc * shrink[:, None] + dot(weights.to(v.dtype), v, INTERPRETING)
     return acc, new_top, total
 
@@ -132,6 +134,7 @@ def attention_parts(
     marker = tl.load(request + token, mask=here, other=-1)
     real = here & (marker >= 0)
     place = tl.load(position + token, mask=real, other=-1)
+    # Offsets only find tokens; what a token sees is for its markers to say. One of another row is not served here.
     live = real & (marker == row) & (marker < requests) & (place < width * PAGE)
     place = tl.where(live, place, -1)
     low = tl.full([ROWS], 0, tl.int32)
@@ -146,6 +149,7 @@ def attention_parts(
     top = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.full([ROWS], 0.0, tl.float32)
     acc = tl.full([ROWS, HEAD], 0.0, tl.float32)
+    # Three stretches: where windows begin, what all tokens see whole (no masks), and where the tokens themselves end.
     if WINDOWED:
         acc, top, total = _scan(
             acc, top, total, q, k_base, v_base, table, pages, k_page, k_slot, v_page, v_slot, place, low, begin,
@@ -184,6 +188,7 @@ def attention_combine(
         first = tl.load(offsets + marker, mask=known, other=0)
         beyond = tl.minimum(tl.load(offsets + marker + 1, mask=known, other=0), first + TOKENS)
         held = known & (token >= first) & (token < beyond)
+    # Padding has no part at all: its sums stay 0, which gives o = 0 and lse = -inf below.
     count = tl.where(held, split, 0)
     inside = head < HEADS
     out = token.to(tl.int64) * HEADS + head
@@ -202,6 +207,7 @@ def attention_combine(
         part = tl.load(parts + (cell * HEAD)[:, None] + column[None, :], mask=inside[:, None], other=0.0)
         acc = tl.fma(part, weight[:, None], acc)
         cell += batch * HEADS
+    # Nothing was seen: 0 over 1, not NaN.
     whole = tl.where(total == 0.0, 1.0, total)
     result = (acc / whole[:, None]).to(o.dtype.element_ty)
     tl.store(o + (out * HEAD)[:, None] + column[None, :], result, mask=inside[:, None])

@@ -19,6 +19,7 @@ def paged_rows(cache: torch.Tensor, table: torch.Tensor, keys: range) -> torch.T
         KernelError: if a page is not in the cache.
     """
     page_size = cache.shape[1]
+    # Only the pages of visible keys are looked up, as in the kernel: all other entries may be anything.
     pages = [int(table[key // page_size]) for key in keys]
     missing = [page for page in pages if not 0 <= page < cache.shape[0]]
     if missing:
@@ -53,6 +54,7 @@ def varlen_attention_reference(
         if row < 0 or place < 0:
             continue
         keys = visible_keys(place, window)
+        # Query heads that share a key/value head lie side by side.
         k = paged_rows(k_cache, block_table[row], keys).repeat_interleave(group, dim=1)
         v = paged_rows(v_cache, block_table[row], keys).repeat_interleave(group, dim=1)
         scores = factor * torch.einsum("hd,nhd->hn", q[token].double(), k)

@@ -70,6 +70,7 @@ def attention_work(
     require(variant in VARIANTS, "variant", listed(VARIANTS), repr(variant), "choose one")
     group = query_heads // kv_heads
     rows = list(zip(tokens, contexts, strict=True))
+    # Flops are of the pairs that see each other; bytes are of what is read for them, which the variant decides.
     seen = sum(_span(context + j, 1, window) for count, context in rows for j in range(count))
     keys = seen
     if variant == "packed":
@@ -78,17 +79,21 @@ def attention_work(
         )
     batch = sum(tokens)
     cells = batch * query_heads
+    # Keys and values, and 4 bytes of the table a page, by every key/value head's programs.
     cached = keys * kv_heads * (2 * head_size * element_bytes) + 4 * kv_heads * tiles(keys, page_size)
     return AttentionWork(
         read=cached + cells * head_size * element_bytes + 4 * (2 * batch + len(rows) + 1),
         written=cells * (head_size * element_bytes + 4),
+        # Written once and read once: D sums, the top and the total of each part.
         between=2 * split_kv * cells * 4 * (head_size + 2),
+        # Two products, q k^T and weights times v, of a multiplication and an addition in each of D places.
         flops=4 * head_size * query_heads * seen,
     )
 
 
 def _span(position: int, tokens: int, window: int | None) -> int:
     """Return how many keys are seen by one or other of some tokens, the first of them at a position."""
+    # A union: the first token sees its window, each further one adds a single key in front.
     return tokens + (position if window is None else min(position, window - 1))
 
 

@@ -61,6 +61,8 @@ def check_tensor(
         )
     if device is not None and tensor.device != device:
         raise KernelError(f"`{name}` must be on {device}, got {tensor.device}; move it there")
+    # The last axis alone: kernels take the other strides, so that views of a larger batch pass. Torch may give an axis
+    # of one entry any stride.
     if tensor.numel() and given[-1] > 1 and tensor.stride(-1) != 1:
         raise KernelError(
             f"`{name}` must be contiguous along its last axis, got strides {tensor.stride()}; call .contiguous()"
@@ -98,6 +100,7 @@ def dot(a, b, INTERPRETING: tl.constexpr):
     The interpreter computes bf16 arithmetic wrong without a word, so it gets float32 operands; a GPU multiplies float32
     operands in full precision and the others in its tensor cores.
     """
+    # "ieee", for float32 would else be multiplied as TF32, which keeps 10 bits and misses the agreed 1e-6.
     if INTERPRETING:
         product = tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
     else:

@@ -78,6 +78,7 @@ def confidence(
         hidden, w1, previous, weight, bias, inv_temperature, available, out.c, w1.shape[0], width, w1.shape[1],
         *strides, GAMMA=gamma, POSITIONS=POSITIONS, WIDTH=WIDTH, RANK=triton.next_power_of_2(w1.shape[1]),
     )  # fmt: skip
+    # A launch of its own: positions of a row are spread over programs above, and their product must be taken in order.
     survival(out.c, available, out.a)
     return out
 
@@ -123,10 +124,13 @@ def confidence_kernel(
     if available is not None:
         useful = useful & (position < tl.load(available + row))
     token = tl.load(previous + row * stride_previous + position, mask=useful, other=-1).to(tl.int64)
+    # Before anything is loaded by it: an unknown id must not become an address.
     useful = useful & (token >= 0) & (token < vocabulary)
 
     # Offsets can pass 2^31 elements: rows, positions and tokens are multiplied by strides in int64.
     states = hidden + row * stride_row + position.to(tl.int64)[:, None] * stride_position
+    # A sum for each column until the end, then one tree of additions: the order is the same whatever a launch looks
+    # like.
     products = tl.zeros((POSITIONS, WIDTH), tl.float32)
     for start in range(0, width, WIDTH):
         column = start + tl.arange(0, WIDTH)
@@ -143,8 +147,10 @@ def confidence_kernel(
     if bias is not None:
         logit += tl.load(bias).to(tl.float32)
 
+    # STS divides the whole logit of Eq. 7, bias included, by its position's temperature.
     scale = tl.load(inv_temperature + position, mask=exists, other=1.0)
     scaled = logit * scale
+    # NaN fails its own comparison; a maximum would drop it on a GPU and keep it in the interpreter.
     useful = useful & (scaled == scaled) & (scale > 0.0)
     # Division must round to nearest: an approximate one may give more than 1, and survivals would rise.
     sigmoid = tl.div_rn(1.0, 1.0 + tl.exp(-scaled))
@@ -160,7 +166,10 @@ def survival_kernel(c, available, a, rows, stride_c, stride_a, GAMMA: tl.constex
     if available is not None:
         length = tl.load(available + row, mask=inside, other=0)
     product = tl.full((ROWS,), 1.0, tl.float32)
+    # In order. `tl.cumprod` scans in parallel and can rise by an ulp near c = 1: a draft would outrank the one before
+    # it, and its confidence decide about a draft that it shows.
     for position in tl.static_range(GAMMA):
+        # 0 for a draft that is not there ends the row. Read before its own place is written: `a` may be `c`.
         factor = tl.load(c + row * stride_c + position, mask=inside & (position < length), other=0.0)
         # NaN fails both comparisons.
         factor = tl.where((factor >= 0.0) & (factor <= 1.0), factor, 0.0)

@@ -29,6 +29,7 @@ def confidence_reference(
             token = int(previous[row, position])
             scale = float(inv_temperature[position])
             if not (0 <= token < w1.shape[0] and scale > 0.0):
+                # c stays 0, and with it every survival from here on.
                 continue
             features = torch.cat((hidden[row, position].double(), w1[token].double()))
             logit = weight.double() @ features + (0.0 if bias is None else float(bias))
@@ -41,6 +42,7 @@ def survival_reference(c: torch.Tensor) -> torch.Tensor:
     """Return the product of confidences ``[R, g]`` from left to right, in float64."""
     survivals = torch.empty(c.shape, dtype=torch.float64)
     for row, values in enumerate(c.double().tolist()):
+        # One factor after the other, which is the definition; a library's cumulative product may group them.
         product = 1.0
         for position, value in enumerate(values):
             product *= value

@@ -136,6 +136,7 @@ def compile_all(
 
 def _in_processes(jobs: Sequence[tuple[str, str, int]], workers: int) -> Iterator[Compiled]:
     """Yield what jobs give, in order; whoever stops reading, by Ctrl-C or otherwise, ends the processes."""
+    # Children that were there before are somebody else's and stay.
     others = multiprocessing.active_children()
     pool = ProcessPoolExecutor(workers)
     try:
@@ -166,6 +167,7 @@ def compile_one(kernel: Kernel, configuration: Configuration, arch: str) -> Comp
     options = {"num_warps": configuration.num_warps, "num_stages": configuration.num_stages}
     try:
         binary: Any = triton.compile(source, target=architecture.target, options=options)
+    # Passes of a compiler raise anything; what a reader needs is the form that failed.
     except Exception as error:
         raise KernelError(f"{kernel.name} [{configuration.label}] does not compile for {arch}: {error}") from error
     read = _read_amd if architecture.target.backend == "hip" else _read_cuda
@@ -196,6 +198,8 @@ def _source(kernel: Kernel, configuration: Configuration) -> ASTSource:
             f"{kernel.name} [{configuration.label}]: arguments do not match: {', '.join(sorted(strange))}"
         )
     signature = {name: configuration.signature.get(name, "constexpr") for name in names}
+    # The launcher would look at the pointers. It also looks for multiples of 16 among integers, which are not described
+    # here: its loads may be wider than those seen.
     aligned = {
         (place,): [["tt.divisibility", 16]]
         for place, name in enumerate(names)
@@ -207,9 +211,11 @@ def _source(kernel: Kernel, configuration: Configuration) -> ASTSource:
 def _occupancy(architecture: Architecture, registers: int, shared: int, warps: int) -> float:
     """Return resident warps over the most possible, by registers (in blocks of 8 a thread), shared memory and warps."""
     threads = warps * architecture.target.warp_size
+    # Registers are granted in units of 8 a thread, so 129 cost as much as 136.
     granted = 8 * tiles(max(registers, 1), 8)
     programs = min(
         architecture.registers // (granted * threads),
+        # The 1 KiB is what CUDA takes of each program's share for itself.
         architecture.shared_total // (shared + 1024) if shared else architecture.warps,
         architecture.warps // warps,
     )
@@ -234,6 +240,7 @@ def _read_cuda(binary: Any) -> tuple[int, int, list[str]]:
     if found is None:
         raise KernelError(f"cuobjdump printed no resource usage: {usage!r}")
     registers, stack, local = map(int, found.groups())
+    # An instruction's line begins with its address; labels and directives have none. NOPs only fill up the end.
     instructions = [line.strip() for line in code.splitlines() if re.match(r"\s+/\*[0-9a-f]{4,}\*/", line)]
     return registers, stack + local, [each for each in instructions if " NOP " not in f" {each} "]
 
@@ -278,10 +285,13 @@ def _problems(
     each: Compiled, configuration: Configuration, golden: Mapping[str, Mapping[str, Any]] | None
 ) -> Iterator[str]:
     limit = ARCHITECTURES[each.arch].shared_bytes
+    # What is known is excused up to its size: 8 warps would end the 16 bytes that Triton 3.7 spills in two forms, at
+    # 1.4 times the issue bound (docs/LOG.md).
     if each.spill_bytes > _known_spill(each, golden):
         yield f"{each.spill_bytes} bytes of registers spilled; take a smaller tile or more warps"
     if each.shared_bytes > limit:
         yield f"{each.shared_bytes} bytes of shared memory, over the limit of {limit}"
+    # The best instruction or none: an HMMA on sm_90 means that the warp-group form was missed.
     if configuration.tensor_core and each.tensor_core != ARCHITECTURES[each.arch].tensor_core[0]:
         yield f"{ARCHITECTURES[each.arch].tensor_core[0]} expected, got {each.tensor_core}"
     if golden is None:
@@ -310,6 +320,7 @@ def version() -> str:
 
 def golden_name() -> str:
     """Return the file name of the table of this Triton version, such as ``gate-3.9.json``."""
+    # Patch releases share a table; where their code differs, TOLERANCE decides.
     return f"gate-{'.'.join(version().split('.')[:2])}.json"
 
 

@@ -12,5 +12,6 @@ def cpu_name(path: Path = Path("/proc/cpuinfo")) -> str:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
+    # x86 has such a line for each processor; other architectures may have none.
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()

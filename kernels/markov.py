@@ -36,6 +36,7 @@ from .registry import Configuration, Kernel
 METHODS = ("inverse_cdf", "gumbel", "greedy")
 """In the order of the kernels' numbers."""
 
+# Tokens of a block, blocks of a group, groups: phase 2 holds a number for each block of a row at once, 64 by 64.
 LARGEST_VOCABULARY = BLOCK.value**3
 
 PICK_CHUNK = 64
@@ -85,6 +86,7 @@ class MarkovWorkspace:
     ) -> MarkovWorkspace:
         """Return an uninitialised workspace; one of ``gumbel`` serves the other methods too."""
         blocks = tiles_of(vocabulary, BLOCK.value)
+        # Without columns where nothing is kept, and still tensors, since a kernel's pointers need them.
         noisy = blocks if method == "gumbel" else 0
         sizes = ((blocks, torch.float32), (blocks, torch.float32), (noisy, torch.float32), (noisy, torch.int32))
         return cls(*(torch.empty(rows, size, dtype=dtype, device=device) for size, dtype in sizes))
@@ -153,6 +155,7 @@ class Sampler:
         """
         rows, _, vocabulary = self.U.shape
         blocks, rank = tiles_of(vocabulary, BLOCK.value), self.W2T.shape[1]
+        # Views, not copies: nothing is allocated within a step.
         base, previous, space = self.U[:, position], self.previous(position), self.workspace
         shared = (
             base, base.stride(0), source, source.stride(0), self.W2T, self.W2T.stride(0), previous, previous.stride(0),
@@ -161,6 +164,8 @@ class Sampler:
         kept = (space.maxima, space.sums, space.best, space.best_tokens)
         constants = {"RANK": rank, "METHOD": self.method, "GATHER": gather}
         grid = (tiles_of(rows, self.tiles.rows), tiles_of(blocks, self.tiles.steps))
+        # Both phases go to one stream, which is all the order they need; so does the next position, which reads this
+        # token.
         markov_scan[grid](
             *shared, *kept, self.seed, position, rows, vocabulary, blocks, **constants,
             CHUNK=chunk(rank, self.W2T.dtype), ROWS=self.tiles.rows, STEPS=self.tiles.steps,
@@ -170,6 +175,7 @@ class Sampler:
         uniforms = self.uniforms[:, position]
         markov_pick[(rows,)](
             *shared, uniforms, uniforms.stride(0), *kept, *outputs, outputs[0].stride(0), vocabulary, blocks,
+            # Always 4 warps, for they are part of the order of additions in a row.
             **constants, CHUNK=min(PICK_CHUNK, chunk(rank, self.W2T.dtype)), GROUPS=groups(blocks), num_warps=4,
             num_stages=3,
         )  # fmt: skip
@@ -218,6 +224,7 @@ def sampler(
         U=U,
         W2T=W2T,
         x0=x0,
+        # What a method doesn't read still needs a tensor of its type: outputs stand in, and are overwritten unread.
         temperature=out.p_draft if method == "greedy" else _given("temperature", temperature, (rows,), device, method),
         uniforms=_given("uniforms", uniforms, (rows, gamma), device, method)
         if method == "inverse_cdf"
@@ -270,6 +277,7 @@ def draft_block(
         U, W2T, x0, temperature, uniforms, method, seed=seed, tiles=tiles, out=out, workspace=workspace
     )  # fmt: skip
     check_tensor("W1", W1, W2T.shape, (W2T.dtype,), U.device)
+    # Left to right by its nature: the bias of a position needs the token before it (Eq. 4).
     for position in range(U.shape[1] if len(U) else 0):
         block.sample(position, W1, gather=True)
     return block.out
@@ -318,12 +326,14 @@ def _seed(seed: torch.Tensor | int | None, device: torch.device) -> torch.Tensor
     if seed is None:
         raise KernelError("`seed` must be given for method gumbel, got None; give an int or an int64 tensor of one")
     if isinstance(seed, int):
+        # A copy from the host, which has no place in a captured graph: there the seed comes as a tensor.
         return torch.tensor([seed], dtype=torch.int64, device=device)
     return check_tensor("seed", seed, (1,), (torch.int64,), device)
 
 
 def _scan_configuration(dtype: str, method: int, shape: Tiles, gather: bool = True) -> Configuration:
     """Return phase 1 at rank 256, V 129,280 and blocks of 7."""
+    # Arguments are what changes from step to step; all else is compiled in, as `Sampler.sample` launches it.
     signature = {
         "U": f"*{dtype}", "source": f"*{dtype}", "W2T": f"*{dtype}", "previous": "*i32", "previous_stride": "i32",
         "temperature": "*fp32", "maxima": "*fp32", "sums": "*fp32", "best": "*fp32", "best_tokens": "*i32",
@@ -336,6 +346,7 @@ def _scan_configuration(dtype: str, method: int, shape: Tiles, gather: bool = Tr
     }  # fmt: skip
     label = f"{dtype} {METHODS[method]} {'W1' if gather else 'hidden'} rows {shape.rows} steps {shape.steps}"
     return Configuration(
+        # `previous` is a column of the tokens drafted so far.
         label, signature, constants, shape.num_warps, shape.num_stages, dtype != "fp32", unaligned=("previous",)
     )  # fmt: skip
 
@@ -353,6 +364,7 @@ def _pick_configuration(dtype: str, method: int, gather: bool = True) -> Configu
     constants = {name: scan.constants[name] for name in kept}
     constants |= {"CHUNK": min(PICK_CHUNK, scan.constants["CHUNK"]), "GROUPS": groups(tiles_of(129280, BLOCK.value))}
     label = f"{dtype} {METHODS[method]} {'W1' if gather else 'hidden'}"
+    # Columns of [R, g] tensors: the second position begins 4 bytes further on.
     views = ("previous", "uniforms", "tokens_out", "p_out", "lse_out")
     return Configuration(label, signature, constants, 4, 3, unaligned=views)
 

@@ -102,9 +102,11 @@ def _position(
 ) -> tuple[torch.Tensor, ...]:
     """Return tokens, probabilities, log-sum-exp, laws and gaps of one position."""
     lawful = known & ~logits.isnan().any(1) & (logits < torch.inf).all(1) & (logits > -torch.inf).any(1)
+    # The kernel compares in float32, in which 1e-6 is not the double of that name.
     lawful &= (heat == 0) | ((heat >= float(np.float32(1e-6))) & (heat <= 1e6))
     if uniform is not None:
         lawful &= (uniform >= 0) & (uniform < 1)
+    # Rows without a law are given one and masked at the end, so that none of them spoils a batched operation.
     logits = torch.where(lawful[:, None], logits, 0.0)
     heat = torch.where(lawful, heat, 1.0)
     scaled = logits / torch.where(heat > 0, heat, 1.0)[:, None]
@@ -131,6 +133,7 @@ def _best(scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def _invert(law: torch.Tensor, uniform: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the first token whose cumulative probability is above a uniform, and the distance to the nearest edge."""
     cumulative = law.cumsum(1)
+    # Rounding may leave the whole sum below the uniform; the token is then the last with mass, never one behind it.
     last = (law > 0).double().cumsum(1).argmax(1)
     drawn = torch.minimum((cumulative <= uniform[:, None]).sum(1), last)
     return drawn, (cumulative - uniform[:, None]).abs().min(1).values
@@ -140,6 +143,7 @@ def gumbel_reference(seed: int, rows: int, position: int, vocabulary: int) -> to
     """Return the noise ``[rows, V]`` of a position: ``-log(-log(1 - u))`` with u from Philox, spaced 2^-32."""
     token = np.arange(vocabulary, dtype=np.uint64)[None, :]
     row = np.arange(rows, dtype=np.uint64)[:, None]
+    # The kernel's order of counters. The upper cut is also the kernel's: float32 has no number between it and 1.
     bits = philox(seed, token, row, position, 0)[0]
     u = np.minimum((bits.astype(np.float64) + 0.5) * 2.0**-32, 0.99999994)
     return torch.from_numpy(-np.log(-np.log1p(-u)))
@@ -155,6 +159,7 @@ def philox(seed: int, *counters: np.ndarray | int) -> list[np.ndarray]:
     >>> [hex(int(word)) for word in philox(0, 0, 0, 0, 0)]
     ['0x6627e8d5', '0xe169c58d', '0xbc57ac4c', '0x9b00dbd8']
     """
+    # In 64 bits, so that products of two words keep their upper halves.
     words = [np.asarray(each, dtype=np.uint64) for each in counters]
     low, high = seed & _WORD, seed >> 32 & _WORD
     for _ in range(10):

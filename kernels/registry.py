@@ -60,6 +60,8 @@ def kernels() -> dict[str, Kernel]:
     """
     found: dict[str, Kernel] = {}
     for module in MODULES:
+        # Late, for these files import this one; and decorating a kernel is when Triton asks whether it is to be
+        # interpreted.
         for kernel in import_module(f".{module}", __package__).KERNELS:
             labels = [each.label for each in kernel.configurations]
             if kernel.name in found or len(set(labels)) < len(labels):

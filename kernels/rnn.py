@@ -31,6 +31,7 @@ _CHUNK = 64
 @triton.jit
 def tanh(x):
     """Return tanh, of float32 precision relative to 1; exp never overflows."""
+    # Of the absolute value: exp goes to 0, never to infinity, and tanh comes out odd to the bit.
     tail = tl.exp(-2.0 * tl.abs(x))
     size = (1.0 - tail) / (1.0 + tail)
     return tl.where(x < 0, -size, size)
@@ -42,6 +43,7 @@ def add_products(
     INTERPRETING: tl.constexpr,
 ):  # fmt: skip
     """Add the three products of one chunk of ``z``: ``weights`` points at its columns in the gate's rows."""
+    # One operand, three products: a chunk of z is read once for gate, candidate and output.
     mask = known[:, None] & (left < stop)[None, :]
     gate += dot(tl.load(weights, mask=mask, other=0.0), right, INTERPRETING)
     candidate += dot(tl.load(weights + third, mask=mask, other=0.0), right, INTERPRETING)
@@ -64,16 +66,19 @@ def rnn_cell(
     known = features < RANK
     columns = tl.arange(0, CHUNK)
     lines = weight + features.to(tl.int64)[:, None] * weight_stride + columns[None, :]
+    # One layer holds gate, candidate and output below each other, and the columns of s, W1[x] and h side by side.
     third = RANK * weight_stride
     gate = tl.zeros([FEATURES, ROWS], tl.float32)
     candidate = tl.zeros([FEATURES, ROWS], tl.float32)
     output = tl.zeros([FEATURES, ROWS], tl.float32)
     if not FIRST:
         for start in range(0, RANK, CHUNK):
+            # Rounded as an operand alone; the state itself is carried in float32, or a block would pile up roundings.
             s = hidden_chunk(state, RANK, place, inside, start, RANK, CHUNK).to(weight.dtype.element_ty)
             gate, candidate, output = add_products(
                 gate, candidate, output, lines + start, third, known, start + columns, s, RANK, CHUNK, INTERPRETING
             )
+    # An unknown id embeds to zero; that its row has no law is for the sampler to say.
     origin, there = hidden_rows(previous, previous_stride, rows, inside, V, True)
     for start in range(0, RANK, CHUNK):
         x = hidden_chunk(W1, w1_stride, origin, there, start, RANK, CHUNK)
@@ -93,6 +98,7 @@ def rnn_cell(
     cell = place[None, :] * RANK + features[:, None]
     stored = known[:, None] & inside[None, :]
     opening = tl.sigmoid(gate)
+    # With s_0 = 0 the gate's part is 0 times what the state's memory happens to hold, NaN perhaps: it is left out.
     new = (1.0 - opening) * tanh(candidate)
     if not FIRST:
         new += opening * tl.load(state + cell, mask=stored, other=0.0)
@@ -213,10 +219,12 @@ def rnn_draft_block(
     check_tensor("h", h, (rows, gamma, None), (W2T.dtype,), U.device)
     rank = _check_weights(h[:, 0], weights)[1]
     check_tensor("W1", weights.W1, (vocabulary, W2T.shape[1]), (W2T.dtype,), U.device)
+    # Two, used in turn: while one program writes its features of s, others still read all of the old s.
     one, other = steps or (RnnStep.allocate(rows, rank, h.dtype, h.device) for _ in range(2))
     for number, step in enumerate((one, other)):
         _check_step(f"steps[{number}]", step, rows, rank, h)
     _check_apart(one.state, other.state)
+    # s_0 = 0 is not a tensor of zeros: the first step is compiled without its products.
     state = None
     for position in range(gamma if rows else 0):
         _launch(state, block.previous(position), h[:, position], weights, one)
@@ -231,6 +239,7 @@ def _launch(
     (rows, rank), layer = out.hidden.shape, weights.layer
     features, across = (16, 16) if rows <= 64 or h.dtype == torch.float32 else (64, 32)
     rnn_cell[(tiles(rows, across), tiles(rank, features))](
+        # The first step reads neither; its pointers need some tensor.
         out.state if state is None else state, weights.W1, weights.W1.stride(0), previous, previous.stride(0),
         h, h.stride(0), layer, layer.stride(0), layer if weights.bias is None else weights.bias, out.state, out.hidden,
         rows, len(weights.W1), RANK=rank, WIDTH=h.shape[1], FIRST=state is None, BIASED=weights.bias is not None,
@@ -278,6 +287,7 @@ def _configuration(dtype: str, features: int, rows: int, first: bool = False) ->
         "RANK": 256, "WIDTH": 4096, "FIRST": first, "BIASED": True, "ROWS": rows, "FEATURES": features,
         "CHUNK": _CHUNK, "INTERPRETING": False,
     }  # fmt: skip
+    # 64 features are the M of a warp-group product; smaller tiles have no such instruction to look for.
     label = f"{dtype} rows {rows} features {features}{' first' if first else ''}"
     return Configuration(label, signature, constants, 4, 3, dtype != "fp32" and features >= 64, unaligned=("previous",))
 

@@ -14,6 +14,7 @@ def rnn_step_reference(
     """Return ``s_k`` and ``tanh(W_o z_k)``, ``[R, r]`` in float64; arguments as `rnn.rnn_step`."""
     vocabulary, rank = weights.W1.shape
     known = (previous >= 0) & (previous < vocabulary)
+    # Multiplied by 0 where the id is unknown, which then embeds to zero as in the kernel.
     embedded = weights.W1.double()[torch.where(known, previous, 0).long()] * known[:, None]
     before = torch.zeros(len(h), rank, dtype=torch.float64) if state is None else state.double()
     linear = torch.cat((before, embedded, h.double()), 1) @ weights.layer.double().T
@@ -37,6 +38,7 @@ def rnn_draft_block_reference(
     follow: torch.Tensor | None = None,
 ) -> DraftBlockReference:
     """Return what `rnn.rnn_draft_block` should; ``follow`` as in `markov_reference.draft_block_reference`."""
+    # Grows by one a position: `block_reference` asks from left to right, once for each.
     states: list[torch.Tensor | None] = [None]
 
     def bias(position: int, previous: torch.Tensor) -> torch.Tensor:

@@ -26,6 +26,7 @@ from .verify_kernels import accept_kernel, draw_kernel, residual_kernel, sums_ke
 BLOCK = 2048
 """Entries of the vocabulary that are summed at a time."""
 
+# `accept_kernel` holds a number for each block of a token at once.
 MAX_BLOCKS = 1024
 
 
@@ -162,6 +163,7 @@ def verify_chain(
     work = workspace or VerifyWorkspace.allocate(rows, gamma, vocabulary, target_logits.device)
     _check_out(out, work, (rows, gamma, vocabulary), target_logits.device)
     blocks = tiles(vocabulary, BLOCK)
+    # Programs take whole blocks, the unit of every sum: so `tile` moves work about and changes no bit.
     steps = min(tile // BLOCK, blocks)
     parts = tiles(blocks, steps)
     ragged = lengths, offsets, temperature
@@ -170,19 +172,24 @@ def verify_chain(
     law = draft_logits, draft_logits.stride(0), draft_logits.stride(1), draft_temperature
     span = _span(blocks)
     width = triton.next_power_of_2(gamma + 1)
+    # All g + 1 places of every row, since how far a walk comes is known after the sums; places past the length end at
+    # once.
     sums_kernel[(rows, gamma + 1, parts)](
         *target, *ragged, work.tops, work.sums, work.best, blocks,
         GAMMA=gamma, BLOCK=BLOCK, STEPS=steps,
     )  # fmt: skip
+    # One program a row: a rejection throws the rest of the block away, so acceptance has an order (section 2).
     accept_kernel[(rows,)](
         *target, *ragged, *drafts, draft_temperature, accept, accept.stride(0), work.tops, work.sums, work.best, blocks,
         out.n_accepted, out.next_token, out.tokens, out.tokens.stride(0), work.kind, work.top, work.total,
         GAMMA=gamma, SPAN=span, WIDTH=width,
     )  # fmt: skip
+    # Launched for all rows, though only those that rejected do anything: which they are the host must not wait to hear.
     residual_kernel[(rows, parts)](
         *target, offsets, temperature, *drafts, *law, out.n_accepted, work.kind, work.top, work.total, work.residual,
         blocks, BLOCK=BLOCK, STEPS=steps,
     )  # fmt: skip
+    # Last, for only now it is settled which law the token behind the accepted drafts comes from.
     draw_kernel[(rows,)](
         *target, offsets, temperature, *drafts, *law, residual, bonus, work.tops, work.sums, work.residual, blocks,
         out.n_accepted, out.next_token, out.tokens, out.tokens.stride(0), work.kind, work.top, work.total,
@@ -242,6 +249,8 @@ def _check_uniforms(
     check_tensor("accept", accept, (rows, gamma), (torch.float32,), device)
     check_tensor("residual", residual, (rows,), (torch.float32,), device)
     check_tensor("bonus", bonus, (rows,), (torch.float32,), device)
+    # The one mistake with uniforms that can be seen without reading them. That the drafter's are others is for the
+    # caller.
     if len({each.data_ptr() for each in (accept, residual, bonus)}) < 3:
         raise KernelError(
             "`accept`, `residual` and `bonus` must be draws of their own, got one tensor twice; draw more"
@@ -254,6 +263,7 @@ def _check_out(out: Verified, work: VerifyWorkspace, sizes: tuple[int, int, int]
     check_tensor("out.n_accepted", out.n_accepted, (rows,), ids, device)
     check_tensor("out.next_token", out.next_token, (rows,), ids, device)
     check_tensor("out.tokens", out.tokens, (rows, gamma + 1), ids, device)
+    # Shapes and types from `allocate` itself, on a device that takes no memory, so that the two cannot drift apart.
     expected = VerifyWorkspace.allocate(rows, gamma, vocabulary, "meta")
     for name, like in vars(expected).items():
         tensor = check_tensor(f"workspace.{name}", getattr(work, name), tuple(like.shape), (like.dtype,), device)
@@ -261,6 +271,7 @@ def _check_out(out: Verified, work: VerifyWorkspace, sizes: tuple[int, int, int]
             raise KernelError(f"`workspace.{name}` must be contiguous; take what `VerifyWorkspace.allocate` returns")
 
 
+# Pointers to int32; those not named here are logits or float32 (`_type`).
 IDS_IN = ("lengths", "offsets", "drafts", "best", "n_accepted", "next_token", "tokens", "kinds")
 
 
@@ -273,6 +284,7 @@ def _form(function: Any, logits: str, vocabulary: int, gamma: int, strides: str)
         "SPAN": _span(tiles(vocabulary, BLOCK)),
         "WIDTH": triton.next_power_of_2(gamma + 1),
     }
+    # By name, since the four share their arguments: a form says what is constant, all else gets its type by `_type`.
     names = list(inspect.signature(function.fn).parameters)
     signature = {name: _type(name, logits, strides) for name in names if name not in known}
     constants = {name: known[name] for name in names if name in known}

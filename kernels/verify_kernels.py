@@ -25,6 +25,7 @@ def place(row, lengths, offsets, batch, GAMMA: tl.constexpr):
     first = tl.load(offsets + row).to(tl.int64)
     after = tl.load(offsets + row + 1).to(tl.int64)
     length = tl.load(lengths + row).to(tl.int64)
+    # Offsets and lengths are the device's: a row that contradicts itself gets no address and gives 0 and -1.
     there = (length >= 0) & (length <= GAMMA) & (first >= 0) & (after <= batch) & (after - first == length + 1)
     return first, length, there
 
@@ -72,6 +73,7 @@ def sums_kernel(
             clean = tl.where(logit == logit, logit, float("-inf"))
             top = tl.max(clean, axis=0)
             if heat == 0.0:
+                # No exponentials for a greedy row: it needs the lowest id of the greatest logit, and to know of a NaN.
                 highest = tl.min(tl.where(clean == top, column, NOWHERE), axis=0)
                 tl.store(best + slots + block, highest, mask=block < blocks)
                 numbers = tl.min((logit == logit).to(tl.int32), axis=0)
@@ -127,6 +129,8 @@ def accept_kernel(
             logit = tl.load(here, mask=known, other=float("-inf")).to(tl.float32)
             p_t = tl.exp2((logit - finite) * scale) / total
             proper = p_d >= 0.0  # not NaN
+            # u < p_t / p_d without the division, which p_d = 0 would spoil. Strictly: at u = 0 a token without mass
+            # must not leave.
             passes = proper & (uniform * tl.where(certain, 1.0, p_d) < p_t)
             leaves = lawful & known & ((greedy & (drafted == highest)) | (sampled & passes))
             if leaves:
@@ -201,6 +205,7 @@ def draw_kernel(
         slots = (row * (GAMMA + 1) + accepted) * blocks + block
         block_tops = tl.load(tops + slots, mask=block < blocks, other=float("-inf"))
         masses = tl.load(sums + slots, mask=block < blocks, other=0.0) * tl.exp2((block_tops - top) * scale)
+        # Masked unless this row rejected: in others the workspace still holds an earlier step's masses.
         over = tl.load(residual + row * blocks + block, mask=block < tl.where(kind == RESIDUAL, blocks, 0), other=0.0)
         from_residual = tl.sum(over) > 0.0  # neither 0 nor NaN
         masses = tl.where(from_residual, over, masses)

@@ -68,6 +68,7 @@ def verify_chain_reference(
     for row in range(rows):
         length, first, after = int(lengths[row]), int(offsets[row]), int(offsets[row + 1])
         heat = float(temperature[row])
+        # As the kernel reads them: a row whose numbers contradict each other gives nothing and harms nobody.
         there = 0 <= length <= gamma and first >= 0 and after <= len(target_logits) and after - first == 1 + length
         if not there or not 0.0 <= heat < math.inf:
             continue
@@ -106,13 +107,17 @@ def _verify(row: _Row) -> tuple[list[int], int | None, float]:
             token, near = inverse_cdf(p_t, row.residual)
             return row.drafts[:position], token, min(gap, near)
         p_d = _draft_law(row, position)
+        # Not cut at 1: uniforms lie below 1, so anything above it accepts.
         ratio = float(p_t[draft] / p_d[draft])
+        # A uniform this near to the ratio may fall on the other side in float32: callers leave such rows out.
         gap = min(gap, abs(row.accept[position] - ratio))
         if row.accept[position] < ratio:
             continue
+        # Without mass where the laws agree. A rejection is then rounding's, and p_t is the law to draw from.
         over = (p_t - p_d).clamp_min(0.0)
         token, near = inverse_cdf(over / over.sum() if over.sum() > 0.0 else p_t, row.residual)
         return row.drafts[:position], token, min(gap, near)
+    # Behind the last verified draft, or behind the anchor where none was verified.
     logits = row.target[-1]
     if not _lawful(logits):
         return row.drafts, None, gap

@@ -79,6 +79,7 @@ class Bench:
 
     def rows(self, shapes: Sequence[Shape], providers: Sequence[str]) -> Iterator[Row]:
         """Yield a row for each shape and provider; ceilings are measured before the first."""
+        # Floors rest on what this device reaches in this very run, not on a data sheet.
         if self.timer is not None and self.ceilings is None:
             self.ceilings = measure_ceilings(self.timer)
         done: dict[str, str] = {}
@@ -104,6 +105,7 @@ class Bench:
         mode = "gpu" if self.machine.gpu else "cpu"
         if self.timer is None:
             mode = "dry"
+        # A time taken in the interpreter says nothing about a kernel: such rows never hold one.
         elif mode == "cpu" and provider == "ours":
             mode = "interpreter"
         if self.ceilings is not None and mode in ("gpu", "cpu"):
@@ -126,12 +128,14 @@ class Bench:
     def _row(self, case: Case, provider: str, given: Tensors, row: Row) -> Row:
         """Judge a provider and, if it is right, time it."""
         try:
+            # Judged before it is timed, with the call that is timed: what is wrong gets no time.
             run = bind(provider, case, given)
             found = run(given)
             row = _judged(row, case.compare(given, found), case.shape.dtype)
             if row.status != "ok" or self.timer is None or row.mode == "interpreter":
                 return row
             if not self.machine.gpu:
+                # One call first, since 35 of a slow one would take minutes; it keeps its verdict all the same.
                 once = self.timer.time(run, given, case.work().bytes, warm=0, repeats=1).us[0]
                 if once * (WARM + REPEATS) > MOST_CPU_S * 1e6:
                     return replace(row, status="skipped", reason=f"one call takes {once / 1e6:.1f} s here: not timed")
@@ -217,6 +221,7 @@ def run(
     Raises:
         KernelError: at once, if a name is unknown, or kernels would have to be interpreted but were not imported so.
     """
+    # Here and not in the generator, which would not look at names before its first row is asked for.
     chosen = select(shapes, ops)
     unknown = [name for name in providers if name not in PROVIDERS]
     if unknown:
@@ -228,6 +233,7 @@ def run(
 def _without_gradients(rows: Iterator[Row]) -> Iterator[Row]:
     """Yield rows, each computed without recording gradients; between two the caller's setting holds."""
     while True:
+        # Entered anew for each row: a generator that held it would leave gradients off for its caller between two rows.
         with torch.no_grad():
             row = next(rows, None)
         if row is None:

@@ -127,6 +127,7 @@ def generator(device: torch.device) -> torch.Generator:
 def relative_error(found: torch.Tensor, expected: torch.Tensor) -> float:
     """Return the relative L2 distance from a float64 reference; NaN if the result holds one."""
     reference = expected.double()
+    # An expected result of zeros must not make 0 / 0 of a right answer.
     return float((found.double().cpu() - reference).norm() / reference.norm().clamp_min(1e-300))
 
 
@@ -147,6 +148,7 @@ def unequal(found: Tensors, expected: Tensors) -> Verdict:
 
 def product(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Return ``x weights^T`` in float32, as an eager chain would: in the tensor cores on a GPU, converted on a CPU."""
+    # Asked for in float32, or the sum of a bf16 product would be rounded to bf16: kernels don't do that.
     if x.is_cuda and x.dtype != torch.float32:
         return torch.mm(x, weights.T, out_dtype=torch.float32)
     return x.float() @ weights.float().T
@@ -155,6 +157,7 @@ def product(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
 def draw_from(law: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     """Return the first token whose share of a law ``[R, V]``, which need not sum to 1, exceeds a uniform ``[R]``."""
     cumulative = law.cumsum(1)
+    # The uniform times the sum as it came out, which rounding may leave beside 1.
     tokens = torch.searchsorted(cumulative, uniform[:, None] * cumulative[:, -1:], right=True)
     return tokens[:, 0].clamp(max=law.shape[1] - 1)
 
@@ -166,6 +169,7 @@ def peaked(*shape: int, dtype: torch.dtype, draw: torch.Generator) -> torch.Tens
     """
     device = draw.device
     logits = torch.randn(*shape, dtype=torch.float32, device=device, generator=draw)
+    # In a flat law of 129,280 tokens every draw is within 1e-4 of an edge, and nothing could be judged (docs/LOG.md).
     places = torch.randint(0, shape[-1], (*shape[:-1], 8), device=device, generator=draw)
     raised = torch.full(places.shape, 4.0 + math.log(shape[-1]), device=device)
     return logits.scatter_add_(-1, places, raised).to(dtype)
@@ -173,6 +177,7 @@ def peaked(*shape: int, dtype: torch.dtype, draw: torch.Generator) -> torch.Tens
 
 def temperatures(rows: int, device: torch.device) -> torch.Tensor:
     """Return temperatures ``[R]``: 1, 0.7 and 1.3 in turn."""
+    # Neighbours differ, so that a row which takes another's temperature comes out wrong.
     return torch.tensor([1.0, 0.7, 1.3], device=device).repeat(rows)[:rows].contiguous()
 
 

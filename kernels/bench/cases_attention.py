@@ -28,6 +28,7 @@ class AttentionCase(Case):
         super().__init__(shape)
         rows, most = range(shape["R"]), shape["T"]
         self.tokens = [1 + row % most if shape["ragged"] else most for row in rows]
+        # 7 divides neither pages nor steps of keys, so that rows of a ragged batch end anywhere in them.
         self.contexts = [shape["context"] - (7 * row if shape["ragged"] else 0) for row in rows]
         self.chunks = tiles(shape["context"] + most, CHUNK)
 
@@ -38,6 +39,7 @@ class AttentionCase(Case):
             head_size=self.shape["D"], element_bytes=self.shape.torch_dtype.itemsize, variant=str(self.shape.choice),
             page_size=self.shape["page"], row_tile=self._tiles().rows,
         )  # fmt: skip
+        # What passes between the two kernels is this way of cutting's own, and no floor.
         return Work(found.read + found.written, found.flops)
 
     def _tiles(self) -> AttentionTiles:
@@ -49,6 +51,8 @@ class AttentionCase(Case):
         draw, dtype = generator(device), self.shape.torch_dtype
         rows, page = self.shape["R"], self.shape["page"]
         pages = CHUNK // page
+        # Pages lie as an allocator leaves them, but those of a chunk side by side: rivals see the same memory in larger
+        # pages.
         order = torch.randperm(rows * self.chunks, generator=draw, device=device).view(rows, self.chunks, 1)
         table = (order * pages + torch.arange(pages, device=device)).view(rows, -1).int()
         cache = (table.numel(), page, self.shape["HKV"], self.shape["D"])
@@ -89,6 +93,7 @@ class AttentionCase(Case):
         table, request = given["block_table"].long(), given["request"].long()
         rows, tokens = len(table), torch.arange(self.shape["T"], device=table.device)
         offsets = given["offsets"].long()
+        # Rows with fewer tokens are padded with the batch's last ones, whose results are not read.
         index = (offsets[:-1, None] + tokens).clamp(max=len(request) - 1)
         k, v = (given[name][table].flatten(1, 2).transpose(1, 2) for name in ("k_cache", "v_cache"))
         keys = torch.arange(k.shape[2], device=table.device)
@@ -102,6 +107,7 @@ class AttentionCase(Case):
     def compare(self, given: Tensors, found: Tensors) -> Verdict:
         """Judge outputs and log-sum-exp of all tokens of some rows."""
         rows = self.shape["R"]
+        # Two at least, the first and the last: offsets go wrong at the far end of a batch.
         chosen = some_rows(rows, max(2, JUDGED_KEYS // (self.shape["T"] * self.shape["context"])))
         tokens = torch.isin(given["request"].cpu(), chosen).nonzero()[:, 0]
         expected = self.once(lambda: self._reference(given, chosen, tokens))
@@ -113,6 +119,7 @@ class AttentionCase(Case):
         device = given["q"].device
         pages = given["block_table"][chosen.to(device)].cpu()
         k, v = (given[name][pages.flatten().to(device)].cpu() for name in ("k_cache", "v_cache"))
+        # The judged rows' pages alone come to the CPU, under new numbers: the cache may fill a GPU.
         renumbered = torch.arange(pages.numel(), dtype=torch.int32).view(pages.shape)
         q, position = (given[name][tokens.to(device)].cpu() for name in ("q", "position"))
         owner = torch.searchsorted(chosen, given["request"][tokens.to(device)].cpu().long()).int()

@@ -42,6 +42,7 @@ class MarkovCase(Case):
     def work(self) -> Work:
         """Return the work of all positions."""
         each = markov_work(self.shape["R"], self.shape["V"], self.shape["r"], self.shape.torch_dtype.itemsize)
+        # W2 passes once more for every position, which can only begin when the token before it is drawn.
         return Work(self.shape["g"] * each.bytes, self.shape["g"] * each.flops)
 
     def inputs(self, device: torch.device) -> Tensors:
@@ -94,6 +95,7 @@ class MarkovCase(Case):
         lse = scaled.logsumexp(1)
         law = scaled.softmax(1)
         if self.shape.choice == "gumbel":
+            # The argmax of p / E, E exponential, is Gumbel-max without the two logarithms.
             tokens = (law / torch.empty_like(law).exponential_()).argmax(1)
         else:
             tokens = draw_from(law, given["uniforms"][:, position])
@@ -106,6 +108,7 @@ class MarkovCase(Case):
         U, x0, heat, uniforms = (given[name][chosen.to(given[name].device)].cpu() for name in names)
         mine = {name: value[chosen.to(value.device)].cpu() for name, value in found.items()}
         drawn = mine[OTHER_TOKENS if OTHER_TOKENS in mine else "tokens"].long()
+        # Conditioned on the tokens that were found, or one draw on an edge would condemn all that follow it.
         expected = draft_block_reference(
             U, given["W1"].cpu(), given["W2T"].cpu(), x0, heat, uniforms, str(self.shape.choice), seed=SEED,
             follow=drawn,
@@ -115,6 +118,7 @@ class MarkovCase(Case):
         error = worst(mine, {"p_draft": law, "lse": expected.lse})
         if OTHER_TOKENS in found:
             return Verdict(error, int((~known).sum()), drawn.numel(), drawn.numel(), named_rows(chosen, rows))
+        # Near an edge of the CDF float32 may land on either side; an id that doesn't exist is wrong anywhere.
         must = ~known | (expected.gap >= CLEAR)
         wrong = int((must & (drawn != expected.tokens)).sum())
         return Verdict(error, wrong, int(must.sum()), drawn.numel(), named_rows(chosen, rows))
@@ -133,6 +137,7 @@ class MarkovCase(Case):
     def memory(self) -> int:
         """Return the inputs and float32 copies of W2, logits, law and CDF."""
         rows, vocabulary, rank = (self.shape[name] for name in ("R", "V", "r"))
+        # An eager chain writes down what the kernels never do.
         return 2 * self.work().bytes + 4 * vocabulary * (2 * rank + 6 * rows)
 
 
@@ -149,6 +154,7 @@ class RnnCase(Case):
         rows, vocabulary, rank, width = (self.shape[name] for name in ("R", "V", "r", "D"))
         features = 2 * rank + width
         return {
+            # Not the zeros of a block's start, which would hide a state that is never read.
             "state": torch.rand(rows, rank, generator=draw, device=device) - 0.5,
             "previous": torch.randint(0, vocabulary, (rows,), generator=draw, device=device),
             "h": torch.randn(rows, width, generator=draw, device=device).to(dtype),
@@ -205,6 +211,7 @@ class ConfidenceCase(Case):
             "w1": torch.randn(vocabulary, rank, generator=draw, device=device).to(dtype),
             "previous": torch.randint(0, vocabulary, (rows, gamma), generator=draw, device=device),
             "weight": (torch.randn(features, generator=draw, device=device) / features**0.5).to(dtype),
+            # No two alike, so that a position which takes another's comes out wrong.
             "inv_temperature": torch.linspace(0.8, 1.25, gamma, device=device),
         }
 
@@ -225,6 +232,7 @@ class ConfidenceCase(Case):
         features = torch.cat((hidden, embedded), 2).flatten(0, 1)
         logits = product(features, given["weight"][None]).view(hidden.shape[:2])
         c = (logits * given["inv_temperature"]).sigmoid()
+        # Fit to be timed, not to be used: a parallel product may rise along a row (see `survival`).
         return {"c": c, "a": c.cumprod(1)}
 
     def compare(self, given: Tensors, found: Tensors) -> Verdict:

@@ -45,6 +45,7 @@ class AdmitCase(Case):
         draw = generator(device)
         c = torch.rand(self.shape["R"], self.shape["g"], generator=draw, device=device)
         return {
+            # Rounded down after the product, which keeps survivals from rising along a row.
             "a": (c.cumprod(1) * 64).floor() / 64,
             "budget": torch.tensor([self.shape["K"]], device=device),
         }
@@ -63,6 +64,7 @@ class AdmitCase(Case):
     def eager(self, given: Tensors) -> Tensors:
         """Return lengths and offsets from a stable sort, position by position."""
         a = given["a"]
+        # Position by position: among equals a stable sort then leaves position before row, which is the rule.
         order = a.T.flatten().sort(descending=True, stable=True).indices
         rank = torch.empty_like(order).scatter_(0, order, torch.arange(a.numel(), device=a.device))
         lengths = (rank < given["budget"]).view(a.shape[1], a.shape[0]).sum(0)
@@ -84,6 +86,7 @@ class LayoutCase(Case):
         """Return lengths that nearly fill the batch, and contexts."""
         rows, batch = self.shape["R"], self.shape["B"]
         draw = generator(device)
+        # A few places stay empty, so that there is padding to get wrong.
         drafts = batch - rows - min(7, batch - rows)
         owners = torch.randint(0, rows, (drafts,), generator=draw, device=device)
         return {
@@ -109,6 +112,7 @@ class LayoutCase(Case):
         ends = (1 + lengths).cumsum(0)
         tokens = torch.arange(batch, device=lengths.device)
         owner = torch.searchsorted(ends, tokens, right=True)
+        # Padding has no owner; it borrows the last row's numbers and is overwritten.
         row = owner.clamp(max=len(lengths) - 1)
         place = given["context"][row] + tokens - (ends[row] - 1 - lengths[row])
         real = tokens < ends[-1]
@@ -169,11 +173,13 @@ class VerifyCase(Case):
         judged = (given["offsets"][:-1, None] + torch.arange(gamma, device=device)).clamp(max=self.batch - 1)
         noise = 0.5 * torch.randn(rows, gamma, vocabulary, generator=draw, device=device)
         logits = (target[judged].float() + noise).to(target.dtype)
+        # Of the rounded logits: a draft must come from the law that verification is given, or the output is biased.
         law = (logits.float() / heat[:, None, None]).softmax(2)
         tokens = torch.multinomial(law.flatten(0, 1), 1, generator=draw).view(rows, gamma)
         accept = torch.zeros(rows, gamma, device=device)
         for row in range(self.shape["rejecting"]):
             last = self.lengths[row] - 1
+            # Where p_d is above p_t the ratio is below 1, and the greatest uniform rejects for sure.
             overrated = law[row, last] - (target[judged[row, last]].float() / heat[row]).softmax(0)
             tokens[row, last] = overrated.argmax()
             accept[row, last] = LAST
@@ -212,9 +218,11 @@ class VerifyCase(Case):
         tokens = given["draft_tokens"].long()[:, :, None]
         ratio = (target[:, :-1].gather(2, tokens) / draft.gather(2, tokens))[:, :, 0]
         kept = (given["accept"] < ratio) & (torch.arange(gamma, device=device) < lengths[:, None])
+        # Leading ones: the first rejection ends a row, whatever the uniforms behind it say.
         count = kept.int().cumprod(1).sum(1)
         row = torch.arange(rows, device=device)
         bonus = target[row, count]
+        # Rows that kept all have no draft in that place; their clamped one is not used.
         over = (bonus - draft[row, count.clamp(max=gamma - 1)]).clamp(min=0)
         ended = count == lengths
         law = torch.where(ended[:, None], bonus, over)
@@ -237,6 +245,7 @@ class VerifyCase(Case):
         offsets = given["offsets"].cpu().long()
         owned = torch.cat([torch.arange(int(offsets[row]), int(offsets[row + 1])) for row in chosen])
         flat, device = {"target_logits": owned}, given["offsets"].device
+        # Logits go by token of the flattened batch, everything else by row.
         part = {
             name: value[flat.get(name, chosen).to(device)].cpu() for name, value in given.items() if name != "offsets"
         }

@@ -44,6 +44,7 @@ class Machine:
 
 def this_machine() -> Machine:
     """Return the GPU if there is one and kernels are compiled, else the CPU."""
+    # Interpreted kernels run on the CPU, whatever the machine has.
     if torch.cuda.is_available() and not interpreting():
         device = torch.device("cuda", torch.cuda.current_device())
         properties = torch.cuda.get_device_properties(device)
@@ -54,9 +55,11 @@ def this_machine() -> Machine:
 
 def commit(folder: Path = _ROOT) -> str | None:
     """Return the commit of the checkout this file is in, ``-dirty`` if files differ from it; None without one."""
+    # In an installed copy git would answer for whatever repository lies around the environment.
     if not (folder / ".git").exists():
         return None
     try:
+        # `--exclude=*` drops tags, so that the answer is a commit, and the same in a clone that has none.
         return _output("git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty")
     except (OSError, subprocess.SubprocessError):
         return None

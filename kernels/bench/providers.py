@@ -50,6 +50,7 @@ def bind(provider: str, case: Case, given: Tensors) -> Run:
         return case.ours(device)
     if provider == "torch":
         return case.eager
+    # Before anybody looks for packages: what cannot run here is not a missing package.
     if device.type == "cpu":
         raise Unavailable("needs a GPU")
     if provider == "compile":
@@ -79,6 +80,7 @@ def first_line(error: BaseException) -> str:
 
 
 def _module(name: str) -> Any:
+    # Looked for, not imported and caught: a package that is there and fails is reported as that.
     if find_spec(name) is None:
         raise Unavailable(f"the package {name} is not installed")
     return import_module(name)
@@ -96,6 +98,7 @@ def _flashinfer(case: AttentionCase, given: Tensors) -> Run:
     used = [tiles(each, page) for each in keys]
     starts = torch.nn.functional.pad(torch.tensor(used).cumsum(0), (1, 0)).int().to(device)
     pages = torch.cat([table[row, :count] for row, count in enumerate(used)])
+    # 1 to page: a full last page is a page, not 0.
     last = torch.tensor([(each - 1) % page + 1 for each in keys], dtype=torch.int32, device=device)
     room = torch.empty(256 << 20, dtype=torch.uint8, device=device)
     wrapper = package.BatchPrefillWithPagedKVCacheWrapper(room, "NHD")
@@ -113,6 +116,7 @@ def _flash_attn(case: AttentionCase, given: Tensors) -> Run:
         raise Unavailable("flash-attn 2 wants as many tokens of each row")
     rows, tokens = case.shape["R"], case.shape["T"]
     pages = CHUNK // case.shape["page"]
+    # Pages of a chunk follow each other, so the first one's number tells the chunk's.
     table = (given["block_table"][:, ::pages] // pages).contiguous()
     lengths = (given["position"].view(rows, tokens)[:, -1] + 1).contiguous()
 

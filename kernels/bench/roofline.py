@@ -45,6 +45,7 @@ def floor_us(work: Work, ceilings: Ceilings) -> float:
 
 def markov_work(rows: int, vocabulary: int, rank: int, element_bytes: int) -> Work:
     """Return the work of one position of the Markov head: W2, base logits and ``W1[x]`` read, 24 bytes a row."""
+    # The 24 bytes: previous token, temperature and uniform in; token, probability and log-sum-exp out.
     elements = vocabulary * rank + rows * vocabulary + rows * rank
     return Work(element_bytes * elements + 24 * rows, 2 * rows * vocabulary * rank)
 
@@ -52,6 +53,7 @@ def markov_work(rows: int, vocabulary: int, rank: int, element_bytes: int) -> Wo
 def rnn_work(rows: int, rank: int, width: int, element_bytes: int) -> Work:
     """Return the work of one cell of the RNN head: three products of ``z`` (2r + D), the state in float32."""
     features = 2 * rank + width
+    # Of a row: embedding and h in, hidden out, which is 2r + D elements; its state in and out in float32.
     moved = 3 * element_bytes * rank * features + rows * (element_bytes * features + 8 * rank)
     return Work(moved, 2 * rows * 3 * rank * features)
 
@@ -59,11 +61,13 @@ def rnn_work(rows: int, rank: int, width: int, element_bytes: int) -> Work:
 def confidence_work(rows: int, gamma: int, rank: int, width: int, element_bytes: int) -> Work:
     """Return the work of confidences and survivals of all drafts."""
     weights = element_bytes * (width + rank) + 4 * gamma
+    # The 12 bytes of a draft: previous token in, confidence and survival out.
     return Work(rows * gamma * (element_bytes * (width + rank) + 12) + weights, 2 * rows * gamma * (width + rank))
 
 
 def admit_work(rows: int, gamma: int) -> Work:
     """Return the work of admission: survivals in, lengths and offsets out; made of comparisons, hence no flops."""
+    # Lengths are written by one kernel and read by the one that sums them.
     return Work(4 * rows * gamma + 4 + 4 * rows + 4 * (2 * rows + 1), 0)
 
 

@@ -60,9 +60,11 @@ def _verify(dtype: str, rows: int, gamma: int, vocabulary: int, rejecting: int, 
 
 
 _SMALL = {"R": 3, "T": 3, "context": 70, "HQ": 4, "HKV": 2, "D": 16, "page": 16, "ragged": 1}
+# Six tokens behind 4,090: the last one sees 4,096 keys, as in the third prediction.
 _LARGE = {"R": 64, "T": 6, "context": 4090, "HQ": 32, "HKV": 8, "D": 128, "page": 64, "ragged": 0}
 
 CI = (
+    # 257 and 515 leave a nearly empty last block, 33 rows a nearly empty tile: edges are where kernels go wrong.
     _markov("inverse_cdf", "fp32", 33, 2, 257, 64),
     _markov("inverse_cdf", "bf16", 3, 1, 4096, 64),
     _markov("gumbel", "fp32", 5, 2, 515, 64),
@@ -81,6 +83,7 @@ CI = (
 """What the interpreter gets through in well under a minute."""
 
 REAL = (
+    # One position each: floors and predictions are of a position, and a block is g of them.
     *(_markov("inverse_cdf", "bf16", rows, 1, 129_280, 256) for rows in (1, 64, 256)),
     _markov("gumbel", "bf16", 256, 1, 129_280, 256),
     Shape("rnn", {"R": 64, "V": 129_280, "r": 256, "D": 4096}),

@@ -83,7 +83,9 @@ class CudaTimer:
         """Return times of a call by CUDA events, a round over copies of the inputs replayed as one graph."""
         count = copies(touched, self._l2)
         sets = [given, *({name: value.clone() for name, value in given.items()} for _ in range(count - 1))]
+        # Bound here: a lambda looks its names up when it is called, and would find the last set.
         calls = [lambda each=each: run(each) for each in sets]
+        # A round that passes over twice the L2 has pushed out its first inputs by the time it comes back to them.
         cold = count * touched > 2 * self._l2
         flush = None if cold else torch.empty(2 * self._l2, dtype=torch.uint8, device=self.device)
         replay, how = self._captured(calls)
@@ -118,11 +120,13 @@ class CudaTimer:
         events = []
         for _ in range(warm + repeats):
             if flush is not None:
+                # Before the first event, so that it costs nothing in the sample.
                 flush.zero_()
             start, end = (self._cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
             replay()
             end.record()
+            # Read after all of them: a wait here would let the device fall idle between replays.
             events.append((start, end))
         self._cuda.synchronize()
         return [1e3 * start.elapsed_time(end) for start, end in events[warm:]]
@@ -147,4 +151,5 @@ def measure_ceilings(timer: Timer) -> Ceilings:
     a, b = (torch.randn(side, side, device=timer.device).to(dtype) for _ in range(2))
     c = torch.empty_like(a)
     multiplied = timer.time(lambda each: {"c": torch.mm(each["a"], b, out=c)}, {"a": a}, 3 * a.numel() * a.itemsize)
+    # The fastest sample, since a ceiling is what can be reached at all.
     return Ceilings(2 * size / min(copied.us) * 1e6, 2 * side**3 / min(multiplied.us) * 1e6, f"{name} {side}")

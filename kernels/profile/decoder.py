@@ -60,7 +60,9 @@ class DecoderShape:
         """Number of weights."""
         heads = self.query_heads + 2 * self.kv_heads
         attention = self.head_size * self.width * (heads + self.query_heads)
+        # Gate, up and down of every expert, and the router.
         feed = 3 * self.width * self.ffn * max(self.experts, 1) + self.experts * self.width
+        # Embedding and output head are two matrices here.
         return self.layers * (attention + feed) + 2 * self.vocabulary * self.width
 
     @property
@@ -134,6 +136,7 @@ class Decoder:
         for layer in self.layers:
             x = x + self._attention(layer, self._norm(x), batch)
             x = x + layer.feed(self._norm(x))
+        # At every token, not at the last alone: verification judges a draft by the logits before it.
         return F.linear(self._norm(x), self.head)
 
     def _norm(self, x: torch.Tensor) -> torch.Tensor:
@@ -143,6 +146,8 @@ class Decoder:
         shape = self.shape
         heads = F.linear(x, layer.qkv).view(len(x), -1, shape.head_size)
         q, k, v = heads.split([shape.query_heads, shape.kv_heads, shape.kv_heads], 1)
+        # Before attention, since a token sees its own key; in place, since a captured graph goes on reading this
+        # memory.
         layer.keys.view(-1, *k.shape[1:]).index_copy_(0, batch.slots, k)
         layer.values.view(-1, *v.shape[1:]).index_copy_(0, batch.slots, v)
         return F.linear(self._attend(q, layer.keys, layer.values, batch).flatten(1), layer.out)

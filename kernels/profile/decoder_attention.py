@@ -109,6 +109,7 @@ class Pool:
             )
         pages = self.order[: table * width].view(table, width)
         lengths = torch.full((table,), tokens // rows) + (torch.arange(table) < tokens % rows)
+        # A captured form has a fixed number of rows: those without a token keep their pages and do nothing.
         lengths[rows:] = 0
         return self._placed(lengths, pages, size, context, max_tokens)
 
@@ -116,6 +117,7 @@ class Pool:
         offsets = F.pad(lengths.cumsum(0), (1, 0))
         tokens = int(offsets[-1])
         request = torch.full((size,), -1)
+        # What padding writes must land somewhere: on page 0, which belongs to no row.
         position, slots = request.clone(), torch.arange(size) % self.page
         request[:tokens] = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
         rows = request[:tokens]
@@ -147,6 +149,7 @@ def device_attention(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, 
         batch.offsets,
         variant="packed",
         max_tokens=batch.max_tokens,
+        # Programs before any split: packed attention gives one at least to each row and key/value head.
         split_kv=parts(batch.rows * keys.shape[2], batch.context),
     ).o
 
@@ -163,6 +166,7 @@ def host_attention(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, ba
     """
     out = torch.zeros_like(q)
     gathered = 2 * keys.element_size() * keys[0].numel() * batch.block_table.shape[1]
+    # Gathering copies a row's whole context, so only as many rows as fit are gathered together.
     step = max(1, HOST_BYTES // gathered)
     bounds = batch.offsets.tolist()
     for first in range(0, batch.rows, step):
@@ -181,6 +185,7 @@ def _some_rows(
     request = batch.request[part].long() - first
     within = torch.arange(part.start, part.stop) - batch.offsets[first + request]
     count, (heads, size), shared = last - first, q.shape[1:], keys.shape[2]
+    # Rows as long as the longest allowed, so that one batched product serves ragged ones; empty places see nothing.
     queries = q.new_zeros(count, batch.max_tokens, heads, size)
     queries[request, within] = q
     seen = torch.full((count, batch.max_tokens), -1)

@@ -45,6 +45,7 @@ def host_sample(
 
     Temperatures must be positive.
     """
+    # Written apart from `draft_block`, and by the same rule, since a CPU has no kernel to time.
     previous, block = x0.long(), []
     for position in range(U.shape[1]):
         logits = U[:, position] + W1[previous] @ W2T.T
@@ -85,6 +86,7 @@ class Drafter:
     def block(self, batch: Batch, uniforms: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
         """Return drafted tokens ``[R, g]`` for a batch of g tokens in each row; the first of a row is its anchor."""
         rows, gamma = uniforms.shape
+        # g tokens give g drafts: the anchor's own position predicts the first one, so DSpark feeds g - 1 masks.
         logits = self.backbone.step(batch).view(rows, gamma, -1)
         anchors = batch.tokens.view(rows, gamma)[:, 0].contiguous()
         return self.sample(logits, self.W1, self.W2T, anchors, temperature, uniforms)

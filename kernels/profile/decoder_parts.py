@@ -89,10 +89,13 @@ class Experts:
         https://github.com/pytorch/pytorch/issues/169970).
         """
         weights, chosen = F.linear(x, self.router).softmax(-1).topk(self.active, -1)
+        # By expert, so that the tokens of each lie together and one grouped product takes them all.
         experts, order = chosen.flatten().sort(stable=True)
         every = torch.arange(len(self.router), device=x.device)
         ends = torch.searchsorted(experts, every, right=True).to(torch.int32)
+        # A token stands `active` times among the pairs, one for each of its experts.
         gate, up = F.grouped_mm(x[order // self.active], self.gate_up.transpose(1, 2), offs=ends).chunk(2, -1)
         sorted_ = F.grouped_mm(F.silu(gate) * up, self.down.transpose(1, 2), offs=ends)
         given = torch.empty_like(sorted_).index_copy_(0, order, sorted_).view(*chosen.shape, -1)
+        # The shares of the chosen experts sum to 1.
         return (given * (weights / weights.sum(-1, keepdim=True))[..., None]).sum(1)

@@ -78,6 +78,7 @@ class Machine:
         """Return a batch of a point's form: `size` places and `table` rows, of which it fills some."""
         if point.part == "draft":
             return self._draft_pool.batch(point.tokens, point.rows, point.context, self._gamma)
+        # Of the form, not of the point: points that pad to one size replay one graph, in which this number is compiled.
         most = max(1 + self._gamma, tiles(point.size, point.table))
         return self._pool.batch(point.tokens, point.rows, point.context, most, point.size, point.table)
 
@@ -112,6 +113,7 @@ class HostMachine(Machine):
         Warm calls stop after a quarter of `HOST_BUDGET_S`, the others after all of it.
         """
         call = self.work(point, self.batch(point))
+        # Warm calls have a budget too, or a slow model would spend its time on what does not count.
         self._times(call, warm, 1, HOST_BUDGET_S / 4)
         return self._times(call, timed, HOST_LEAST, HOST_BUDGET_S)
 
@@ -153,14 +155,17 @@ class CudaMachine(Machine):
     """
 
     def __init__(self, model: ProfiledModel, gamma: int, seed: int) -> None:
+        # Before any weights are made, which takes a while and may be for nothing.
         _check_device(model, gamma)
         super().__init__(model, gamma, seed, device_attention, device_sample)
+        # One pool for all graphs: never two of them run at once, so they may use the same memory.
         self._memory = torch.cuda.graph_pool_handle()
         self._side = torch.cuda.Stream()
         self._graphs: dict[tuple[str, int, int, int], _Captured] = {}
 
     def time(self, point: Point, warm: int, timed: int) -> list[float]:
         """Return seconds of ``timed`` calls after ``warm`` others, between events on the device."""
+        # Without a graph a step also pays for its launches, which is what running beyond the captured sizes means.
         call = self._replay(point) if point.captured else self.work(point, self.batch(point))
         for _ in range(warm):
             call()
@@ -185,6 +190,7 @@ class CudaMachine(Machine):
             work = self.work(point, batch)
             self._graphs[form] = _Captured(self._capture(work), batch, work)
         captured = self._graphs[form]
+        # The graph reads the tensors that it was captured with, so a new batch is copied into them.
         captured.batch.load(batch)
         return captured.graph.replay
 
@@ -242,6 +248,7 @@ def _versions() -> dict[str, str]:
 
 def _clocks() -> str:
     query = "--query-gpu=driver_version,clocks.sm,clocks.mem"
+    # By UUID: CUDA_VISIBLE_DEVICES numbers devices anew for torch, but not for nvidia-smi.
     device = f"--id=GPU-{torch.cuda.get_device_properties(0).uuid}"
     try:
         done = subprocess.run(

@@ -56,6 +56,7 @@ class ProfiledModel:
         sweep = MAX_ROWS * tiles(self.context + MAX_TOKENS, self.target.page)
         # A row of the grid may hang over into one page more.
         grid = self.grid_tokens // self.target.page + MAX_ROWS
+        # And page 0, for what padding writes.
         return 1 + max(sweep, grid)
 
     def draft_pages(self, gamma: int) -> int:
@@ -67,6 +68,7 @@ def _on_gpu(name: str, target: DecoderShape, ffn: int, like: str, gpus: int = 1)
     return ProfiledModel(
         name=name,
         target=target,
+        # Three layers that see 128 tokens, as the paper's production drafter has; dense, whatever the target is.
         drafter=target.dense(layers=3, ffn=ffn),
         rank=256,
         device="cuda",
@@ -92,6 +94,7 @@ MODELS = {
             "dense-70b-tp-shard", _DENSE_70B_QUARTER, 7168,
             "a quarter of the heads, feed-forward widths and vocabulary of Llama 3.1 70B", gpus=4,
         ),
+        # The drafter's 6,144 are 8 experts of 768: as many active weights as a layer of the target's.
         _on_gpu("moe-30b-a3b-like", _MOE_30B, 6144, "sizes of Qwen3 30B-A3B: 128 experts, 8 of them for a token"),
         ProfiledModel(
             name="tiny-cpu", target=_TINY, drafter=_TINY.dense(layers=1, ffn=768), rank=64, device="cpu", gpus=1,

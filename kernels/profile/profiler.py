@@ -126,6 +126,7 @@ class Measured:
 
     def __post_init__(self) -> None:
         both = {point: first.seconds + second.seconds for point, (first, second) in self.timings.items()}
+        # Of both passes' samples together, once: everything that is judged or fitted reads these.
         object.__setattr__(self, "medians", {point: median(seconds) for point, seconds in both.items()})
 
     def part(self, name: str) -> dict[Point, float]:
@@ -175,6 +176,7 @@ def make_plan(model: ProfiledModel, gamma: int, limit: int, quick: bool) -> Plan
     if not 1 + gamma <= limit <= EAGER[-1]:
         raise KernelError(f"`limit` must be 1 + gamma ({1 + gamma}) to {EAGER[-1]} tokens, got {limit}; change it")
     graphs = model.device == "cuda"
+    # The same sizes are timed with and without graphs; a CPU has none to capture.
     sizes = _sizes(limit, quick)
     captured = tuple(sizes) if graphs else ()
     points = [_verify(tokens, captured, model.context, gamma) for tokens in _tokens(sizes, limit, quick)]
@@ -198,6 +200,7 @@ def _sizes(limit: int, quick: bool) -> list[int]:
 
 def _tokens(sizes: Sequence[int], limit: int, quick: bool) -> list[int]:
     """Return the batch tokens of the sweep: the sizes, one more than each, some beyond, and the limit."""
+    # One token more is padded to the next size: that riser is what makes a curve jagged, and must be in it.
     above = [size + 1 for size in sizes if size >= 16 or not quick]
     beyond = [size for size in EAGER if not quick or size & (size - 1) == 0]
     return sorted({tokens for tokens in (*sizes, *above, *beyond, limit) if tokens <= limit})
@@ -206,6 +209,7 @@ def _tokens(sizes: Sequence[int], limit: int, quick: bool) -> list[int]:
 def _verify(tokens: int, captured: Sequence[int], context: int, gamma: int) -> Point:
     size = next((size for size in captured if size >= tokens), None)
     runs = tokens if size is None else size
+    # Rows of the size that runs: a graph holds a fixed number, and the step's own are fewer.
     rows, table = rows_of(tokens, gamma), rows_of(runs, gamma)
     return Point("verify", tokens, rows, context, runs, table, size is not None)
 
@@ -248,6 +252,7 @@ def measure(plan: Plan, time: Callable[[Point, int, int], Sequence[float]], keep
 
     timings = both(plan.points, 1)
     repeated = _apart(timings)
+    # The later passes replace the earlier ones, of which one was disturbed; which one cannot be known.
     timings |= both(repeated, 3)
     return Measured(plan, timings, repeated, _apart(timings))
 
@@ -275,6 +280,7 @@ def judge(measured: Measured) -> None:
                 "else run on the machine and profile it again"
             )
     seconds = list(measured.part("verify").values())
+    # A planner with a flat curve verifies everything that has any chance: better no profile than such a one.
     if seconds[-1] < FLAT * seconds[0]:
         tokens = [point.tokens for point in measured.part("verify")]
         raise ProfileRefused(
@@ -294,12 +300,14 @@ def fit_context(measured: Measured) -> ContextFit | None:
     centred = []
     for rows in dict.fromkeys(point.rows for point in grid):
         group = [(rows * point.context, seconds) for point, seconds in grid.items() if point.rows == rows]
+        # Relative errors, hence weights of 1 / seconds^2; a free intercept for each group, hence centring in it.
         weights = [1 / seconds**2 for _, seconds in group]
         mean_x = _mean([x for x, _ in group], weights)
         mean_y = _mean([y for _, y in group], weights)
         centred += [(x - mean_x, y - mean_y, y) for x, y in group]
     spread = math.fsum((x / seconds) ** 2 for x, _, seconds in centred)
     slope = math.fsum(x * y / seconds**2 for x, y, seconds in centred) / spread if spread else 0.0
+    # Context that costs less than nothing is noise: the slope stays unknown, not 0.
     if slope <= 0:
         return None
     return ContextFit(slope, len(centred), max(abs(y - slope * x) / seconds for x, y, seconds in centred))
@@ -307,6 +315,7 @@ def fit_context(measured: Measured) -> ContextFit | None:
 
 def anchors(measured: Measured) -> tuple[float, ...]:
     """Return speeds in tokens a second and user: `ANCHORS` times that of a lone row without drafts, two digits."""
+    # The first point of the sweep is one token: a lone row that verifies nothing.
     alone = 1 / next(iter(measured.part("verify").values()))
     return tuple(float(f"{share * alone:.2g}") for share in ANCHORS)
 
