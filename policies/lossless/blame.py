@@ -48,6 +48,7 @@ def moments(stepper: Stepper) -> Iterator[Moment]:
     now, step = {stepper.start()}, 0
     while now:
         following: set[State] = set()
+        # A set has no order of its own, and the sentence must be the same in every run.
         for state in sorted(now, key=repr):
             if all(stepper.complete(row, each) for row, each in enumerate(state.rows)):
                 continue
@@ -65,6 +66,7 @@ def _moment(stepper: Stepper, step: int, state: State, active: tuple[int, ...], 
     has = stepper.drafted(step, active)
     options = tuple(stepper.options(row, state.rows[row].last, count) for row, count in zip(active, has, strict=True))
     lengths: dict[float | None, dict[tuple[Seen, ...], tuple[int, ...]]] = {}
+    # Every combination, likely or not: a rule is about decisions, not about how often they are met.
     for seen in product(*options):
         history = stepper.history(state.history, active, seen)
         for decision in stepper.decisions(step, state, active, has, seen):
@@ -108,10 +110,13 @@ def _anticipation(moment: Moment, place: int) -> str | None:
         (min(lengths) + 1, differs, more, less)
         for more, less, lengths in _unlike(moment, place)
         if (differs := _first_difference(moment, place, more[place], less[place])) is not None
+        # A draft that both verify may decide what follows; the first that only one verifies must not depend on itself
+        # or on later ones.
         and differs > min(lengths)
     ]
     if not found:
         return None
+    # The earliest draft, and of its reasons the earliest.
     position, differs, more, less = min(found, key=lambda each: each[:2])
     return _anticipating(moment, place, more, less, position, differs)
 
@@ -121,6 +126,7 @@ def _unlike(moment: Moment, place: int) -> Iterator[tuple[tuple[Seen, ...], tupl
     for decisions in moment.lengths.values():
         for more, less in permutations(decisions, 2):
             lengths = decisions[more][place], decisions[less][place]
+            # All else being equal, so that what the policy sees of this row alone is to blame.
             alike = all(a == b for at, (a, b) in enumerate(zip(more, less, strict=True)) if at != place)
             if alike and lengths[0] > lengths[1]:
                 yield more, less, lengths
@@ -136,6 +142,7 @@ def _first_difference(moment: Moment, place: int, one: Seen, other: Seen) -> int
     for (block, chain), (block_, chain_) in product(option[one], option[other]):
         one_, other_ = _drafts(block, chain, one), _drafts(block_, chain_, other)
         at = next((j for j, (a, b) in enumerate(zip(one_, other_, strict=True), start=1) if a != b), None)
+        # Of all blocks that look so, the two that agree longest: what they share cannot be what the policy saw.
         best = max(best, at or 0)
     return best or None
 
@@ -168,6 +175,7 @@ def coupling(stepper: Stepper) -> str | None:
             if (pair := _coupled(moment, source, sink)) is not None
         ]
         if found:
+            # All pairs of the step at once: reciprocal rules are wrong together, each alone may keep the law.
             return f"{_when(moment)}{', and '.join(found)}; that ties the rows together."
     return None
 
@@ -178,9 +186,11 @@ def _coupled(moment: Moment, source: int, sink: int) -> str | None:
         for one, other in permutations(decisions, 2):
             changed = {at for at, (a, b) in enumerate(zip(one, other, strict=True)) if a != b}
             lengths, lengths_ = decisions[one], decisions[other]
+            # One row's drafts change, another row's length moves.
             if changed != {source} or lengths[sink] == lengths_[sink]:
                 continue
             differs = _first_difference(moment, source, one[source], other[source])
+            # Behind what is verified: verified drafts may decide about other rows, which is what rule (b) allows.
             if differs is not None and differs > lengths[source]:
                 rows = moment.rows
                 return (

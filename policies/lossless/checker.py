@@ -174,6 +174,7 @@ def check(
             that cannot be compared, or answers differently when asked again.
     """
     check_policy(policy, GAMMA)
+    # First, since a plan that is no function has no law, and looks like a broken rule.
     check_pure(policy, seed)
     rules = probe(policy, GAMMA, seed=seed)
     if rules.stopping_set is not None and rules.row_wise is None:  # look harder for what would settle it
@@ -189,6 +190,7 @@ def _pursued(
 ) -> Search:
     """Look for a world that shows what a broken rule does."""
     if rules.row_wise is not None:
+        # It starts without a past. A policy that goes wrong only after some history keeps the law in it.
         world = witness(rules.row_wise)
         with suppress(WorldTooLarge):
             built = law(world, policy, limit=LIMIT)
@@ -196,6 +198,7 @@ def _pursued(
                 return Search((), Counterexample(world, built, 1, by_rule=True))
     if rules.stopping_set is None:
         return Search((), None)
+    # Two drafts are the fewest whose confidences can show one that is not verified.
     sizes = shares(PURSUED, min(max(examples, 400), 1500))
     return search(policy, sizes, seed=seed + 1, progress=progress)
 
@@ -221,6 +224,7 @@ def _untouched(policy: Policy, script: Script) -> Iterator[Situation]:
     state = start_state(policy)
     for step, moment in enumerate(script.moments):
         view = view_of(policy, script, step, moment)
+        # By value and before the call: a plan that writes to what it is given changes these very objects.
         memory, before = freeze(state), arguments(policy, view)
         lengths, following = ask(policy, view, state)
         where = f"policy `{policy_name(policy)}` at step {step}: plan changed"
@@ -249,6 +253,7 @@ def sizes_for(policy: Policy) -> tuple[tuple[Size, float], ...]:
     A budget of lag ``n`` reads a generation only after ``n`` steps, so rows are followed for ``n + 2`` tokens where
     that can be enumerated, and for 3 at least.
     """
+    # At one token a step a budget of this lag has something to read in the last two of lag + 2 steps.
     follow = min(max((policy.lag or 0) + 2, 3), LONGEST)
     return (
         (Size(1, 2, 1, min(max((policy.lag or 0) + 2, 3), FURTHEST)), 0.08),
@@ -287,6 +292,7 @@ def search(
         own_token: let confidences read the very draft they belong to.
         progress: called with (worlds enumerated, worlds in all).
     """
+    # All sizes up front, since progress is told in worlds of the whole search.
     planned = list(sizes)
     total = sum(examples for _, examples in planned)
     tallies: list[Tally] = []
@@ -333,6 +339,7 @@ class _Hunt:
     def run(self, examples: int, seed: int, own_token: bool) -> World | None:
         """Return the smallest world found to break the law, or None."""
 
+        # Seeded, nothing remembered between runs, no deadline: the same seed tries the same worlds on any machine.
         @seeded(seed)
         @settings(
             max_examples=examples,
@@ -345,6 +352,7 @@ class _Hunt:
         )
         @given(worlds(self.size, own_token))
         def keeps_the_law(world: World) -> None:
+            # Hypothesis comes back to worlds, above all when it shrinks: each is judged, and counted, once.
             if world not in self.judged:
                 self.judged[world] = self._breaks(world)
             if self.judged[world]:
@@ -360,6 +368,7 @@ class _Hunt:
         try:
             found = law(world, self.policy, self.decoder, limit=LIMIT)
         except WorldTooLarge:
+            # Neither right nor wrong, and said so in the tally.
             self.too_large += self.smallest is None
             return False
         if self.smallest is None:
@@ -368,4 +377,5 @@ class _Hunt:
             self.varied += found.coverage.varied
             self.split += found.coverage.split
             self.progress(self.worlds)
+        # The joint law contains the marginals: one comparison judges both.
         return found.joint_tv > 0

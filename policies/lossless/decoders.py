@@ -93,6 +93,7 @@ def blocks(world: World, decoder: Decoder, row: int, anchor: int, count: int) ->
 def _one_more(world: World, decoder: Decoder, row: int, anchor: int, block: Block) -> Iterator[Block]:
     law = world.draft_at(row, (anchor, *block.tokens)[-1])
     if decoder.argmax_draft:
+        # Certain here, while `chains` goes on dividing by p_d as if it had been drawn: that is the mistake.
         likeliest = max(range(len(law)), key=law.__getitem__)
         yield Block((*block.tokens, likeliest), (*block.uniforms, UNIT), block.probability)
         return
@@ -106,13 +107,16 @@ def chains(world: World, decoder: Decoder, row: int, anchor: int, block: Block) 
     so_far = Fraction(1)
     for place, token in enumerate(block.tokens):
         last = (anchor, *block.tokens)[place]
+        # p_d of a listed draft is above 0, so that this is a number.
         ratio = min(Fraction(1), world.target_at(row, last)[token] / world.draft_at(row, last)[token])
+        # With a uniform of its own u may be anything; shared with the draft's it lies where that one did.
         low, high = block.uniforms[place] if decoder.shared == ("draft", "accept") else UNIT
         cut = min(max(ratio, low), high)
         accepted = (cut - low) / (high - low)
         if accepted < 1:
             found.append(Chain(place, so_far * (1 - accepted), (cut, high)))
         so_far *= accepted
+        # Nothing is accepted beyond here, and chains of probability 0 are not listed.
         if not so_far:
             return found
     found.append(Chain(len(block.tokens), so_far, None))
@@ -135,6 +139,7 @@ def finish(
     """
     kept = block.tokens[: min(chain.accepted, verified)]
     last = (anchor, *kept)[-1]
+    # A rejection behind the verified drafts did not happen, unless the decoder verifies the block whole.
     token_of_block = decoder.uncut_token or chain.accepted < verified
     if token_of_block and chain.rejecting is not None:
         rejected = chain.accepted
@@ -147,6 +152,7 @@ def finish(
         law = residual(world.target_at(row, before), world.draft_at(row, before))
         drawn = _inverse_cdf(law, interval)
     else:
+        # For two broken decoders alone, which draw the bonus as if the whole block had left.
         whole = token_of_block or (decoder.bonus_after_block and not verified)
         drawn = _inverse_cdf(world.target_at(row, (anchor, *block.tokens)[-1] if whole else last), UNIT)
     return [((*kept, token), probability) for token, _, probability in drawn]
@@ -164,6 +170,7 @@ def _inverse_cdf(law: Distribution, within: Interval) -> list[tuple[int, Interva
     low, high = within
     found, edge = [], Fraction(0)
     for token, probability in enumerate(law):
+        # Parts of an interval that is known already; shares are relative to it, so they sum to 1.
         start, edge = max(edge, low), edge + probability
         end = min(edge, high)
         if end > start:

@@ -56,6 +56,7 @@ class Coverage:
 
     def note(self, step: int, active: tuple[int, ...], available: tuple[int, ...], lengths: tuple[int, ...]) -> None:
         """Record what a policy decided."""
+        # By batch, so that a budget which only follows who is there does not pass for one that decides.
         self.budgets[step, active, available].add(sum(lengths))
         for row, most, length in zip(active, available, lengths, strict=True):
             self.admitted.update((step, row, j) for j in range(1, length + 1))
@@ -94,6 +95,7 @@ class ExactLaw:
     @property
     def verdict(self) -> Verdict:
         """``lossless``; ``marginal`` if a row's law is wrong; ``joint`` if only the rows' dependence is."""
+        # The stronger accusation first: a wrong marginal makes the joint law wrong as well.
         if self.marginal_tv:
             return "marginal"
         return "joint" if self.joint_tv else "lossless"
@@ -138,6 +140,7 @@ def target_law(world: World, row: int) -> Law:
     for _ in range(world.compared(row)):
         longer: defaultdict[Tokens, Fraction] = defaultdict(Fraction)
         for tokens, mass in found.items():
+            # An ended text is complete, however short.
             if tokens and tokens[-1] == world.end:
                 longer[tokens] += mass
                 continue
@@ -168,6 +171,7 @@ class _Walk:
     def run(self) -> JointLaw:
         """Follow every path and return the joint law."""
         start = self.stepper.start()
+        # Two levels: states of one past are spread together, and the past is looked up once for all of them.
         now: dict[tuple[Any, Any], Masses] = {(start.history, start.memory): {start.rows: 1}}
         joint: defaultdict[tuple[Tokens, ...], Fraction] = defaultdict(Fraction)
         step, denominator = 0, 1
@@ -180,6 +184,7 @@ class _Walk:
             for tokens, mass in done.items():
                 joint[tokens] += Fraction(mass) / denominator
             now, step = following, step + 1
+            # One factor a row and step, whether the row took part or not: masses of one step then have one denominator.
             denominator *= self.unit ** len(self.world.rows) * len(self.world.coins)
         return dict(joint)
 
@@ -198,11 +203,13 @@ class _Walk:
             done[tuple(each.tokens for each in rows)] += mass
             return
         active = stepper.active(step, rows)
+        # Rows that sit this step out are scaled like the others, or their masses could not be added.
         mass *= self.unit ** (len(rows) - len(active))
         if not active:
             _add(following[state.history, state.memory], rows, mass * len(self.world.coins))
             return
         drafted = stepper.drafted(step, active)
+        # Only what a policy sees tells blocks apart: those that look alike get one decision.
         options = [stepper.options(row, rows[row].last, has) for row, has in zip(active, drafted, strict=True)]
         for seen in product(*options):
             history = stepper.history(state.history, active, seen)
@@ -222,6 +229,7 @@ class _Walk:
         into: Masses,
     ) -> None:
         """Add the mass of every combination of the rows' new states."""
+        # Counted before they are made, so that a world too large is given up before it fills the memory.
         self.transitions += prod(map(len, moves))
         if self.transitions > self.limit:
             raise WorldTooLarge(
@@ -251,6 +259,7 @@ class _Walk:
     def _emissions(self, row: int, anchor: int, count: int, seen: Seen, verified: int) -> list[tuple[Tokens, Any]]:
         """Return what a row emits after an anchor, with masses in units."""
         key = row, anchor, count, seen, verified
+        # Its text is not in the key, for what a row emits depends on its anchor alone: half the time (docs/LOG.md).
         if key not in self.emissions:
             found: defaultdict[Tokens, Fraction] = defaultdict(Fraction)
             for block, chain in self.stepper.options(row, anchor, count)[seen]:
@@ -268,6 +277,8 @@ def _add(masses: Masses, rows: tuple[RowState, ...], mass: Any) -> None:
 def _common_denominator(world: World) -> int:
     """Return a number that turns the probabilities of right decoding's moves into whole ones."""
     tables = [law for table in (world.target, world.draft) for by_token in table for law in by_token]
+    # A draft contributes p_d, min(p_t, p_d) or their difference, the last token p_t or a residual share: gamma + 1
+    # factors over `base` and one norm of a residual at most. Broken decoders may need more.
     base = lcm(*(probability.denominator for law in tables for probability in law))
     residual = 1
     for row, token in product(range(len(world.rows)), range(world.vocabulary)):

@@ -41,6 +41,7 @@ def explain(world: World, policy: Policy, decoder: Decoder = RIGHT) -> Explanati
     exact = law(world, policy, decoder)
     watched = _watched(exact)
     tables = _tables(exact, watched)
+    # Of equal excesses the one that should be rarest.
     accused = max(tables[0].lines, key=lambda line: (line.difference, -line.target))
     outcome = _tokens(accused.outcome)
     stepper = Stepper(world, policy, decoder)
@@ -96,13 +97,16 @@ def _choose(
     stepper: Stepper, watched: tuple[int, ...], outcome: tuple[Tokens, ...], accused: LawLine
 ) -> tuple[tuple[Path, ...], Hidden]:
     """Return the paths to show, and what that leaves out."""
+    # Paths multiply with every step, and a reader is not helped by the exact number of thousands.
     every = list(islice(paths(stepper, watched), COUNTED))
     guilty = list(islice(paths(stepper, watched, outcome), COUNTED))
     others = sorted((path for path in every if path.outcome != outcome), key=lambda path: path.outcome)
     ranked = sorted(guilty, key=lambda path: path.probability, reverse=True)[:SHOWN]
+    # Chosen by probability, shown in the order of the walk, in which those that begin alike stand together.
     kept = set(map(id, ranked))
     shown = [path for path in guilty if id(path) in kept]
     told = sum((path.probability for path in shown), Fraction(0))
+    # All or none of the others: a selection would look like the whole.
     left = 0 if len(every) <= FEW else len(others)
     counted = len(every) < COUNTED and len(guilty) < COUNTED
     hidden = Hidden(len(guilty) - len(shown), accused.scheduler - told, left, counted)

@@ -28,6 +28,7 @@ def path_grid(explanation: Explanation) -> Grid:
     rows = []
     for place, path in enumerate(explanation.paths, start=1):
         cells = [cell for step in path.steps for cell in _step_cells(step)]
+        # A path takes several lines; its number and its outcome stand once, where it begins and ends.
         for cell in cells[1:]:
             cell["path"] = ""
         cells[0]["path"] = str(place)
@@ -46,6 +47,7 @@ def _columns(explanation: Explanation) -> list[str]:
     columns += ["row"] if several else []
     columns += ["coin"] if any(step.coin is not None for step in steps) else []
     columns += ["drafted", "p", "c", "a"]
+    # With flat costs Theta only repeats the survivals, and no optimum is at stake.
     columns += ["Theta(0, 1, ..)"] if len(set(explanation.world.seconds)) > 1 else []
     return [*columns, "verify", "emits", "how", "p'", "outcome", "probability"]
 
@@ -116,7 +118,9 @@ def arithmetic(explanation: Explanation) -> str:
     terms = [_product(path) for path in explanation.accused_paths]
     if hidden.accused:
         terms.append(f"{hidden.probability} (not shown)")
+    # A longer sum is checked in the table, not read in a sentence.
     sums = " + ".join(terms) + " = " if len(terms) <= 8 else ""
+    # One term that is the result says nothing twice.
     if sums == f"{accused.scheduler} = ":
         sums = ""
     against = "as under the target" if not accused.difference else f"instead of {accused.target}"
@@ -124,6 +128,7 @@ def arithmetic(explanation: Explanation) -> str:
 
 
 def _product(path: Path) -> str:
+    # Certain steps only lengthen a product.
     factors = [str(factor) for step in path.steps for factor in step.factors if factor != 1]
     return " * ".join(factors) or "1"
 

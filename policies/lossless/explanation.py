@@ -97,6 +97,7 @@ class Explanation:
     def to_json(self) -> dict[str, Any]:
         """Return the whole as JSON data; probabilities are strings such as ``17/20``."""
         found: dict[str, Any] = plain(self)
+        # Properties, which `plain` does not see since they are no fields.
         found["world_in_words"] = list(self.world_lines)
         for path, data in zip(self.paths, found["paths"], strict=True):
             data["probability"] = str(path.probability)
@@ -107,6 +108,7 @@ class Explanation:
 def plain(value: Any) -> Any:
     """Return JSON data for dataclasses, tuples and fractions."""
     if isinstance(value, Fraction):
+        # As text: JSON has no fractions, and a float would lose what makes the law exact.
         return str(value)
     if is_dataclass(value) and not isinstance(value, type):
         return {each.name: plain(getattr(value, each.name)) for each in fields(value)}

@@ -22,10 +22,12 @@ class JaggedCost:
     def __init__(self, cost: ScriptCost, most: int, rng: np.random.Generator) -> None:
         self._cost = cost
         factors = np.array(random_seconds(rng, most))
+        # Entry 0 repeats entry 1, as in every cost table.
         self._factors: Floats = np.concatenate((factors[:1], factors))
         self._tables: dict[int, Floats] = {}
 
     def __getattr__(self, name: str) -> Any:
+        # Whatever else a policy asks of a cost is the other's to answer.
         return getattr(self._cost, name)
 
     def table(self, rows: int) -> Floats:
@@ -33,6 +35,7 @@ class JaggedCost:
         if rows not in self._tables:
             table = self._cost.table(rows)
             last = len(table) - len(self._factors)
+            # Past `most` the last factor goes on: batches that large are not tried.
             table = table * np.pad(self._factors, (0, max(last, 0)), mode="edge")[: len(table)]
             table.flags.writeable = False
             self._tables[rows] = table

@@ -50,6 +50,7 @@ class LengthMap:
     lengths: tuple[Lengths, ...]
 
     def __post_init__(self) -> None:
+        # Complete or nothing: "for all drafts" is what makes a check of a map a proof for that map.
         wanted = self.vocabulary ** sum(self.counts)
         if len(self.lengths) != wanted:
             raise LengthMapError(
@@ -120,6 +121,7 @@ def row_wise(mapping: LengthMap) -> Pair | None:
     for drafts, here in mapping.items():
         for row, count in enumerate(mapping.counts):
             for position in range(1, count + 1):
+                # Everything is kept but this row's drafts from `position` on, on which its admission must not depend.
                 for other in _agreeing(mapping, drafts, _only(mapping.counts, row, position - 1)):
                     there = mapping[other]
                     if (here[row] >= position) != (there[row] >= position):
@@ -134,6 +136,7 @@ def stopping_set(mapping: LengthMap) -> Pair | None:
     that the joint law is the target's, and row-wise non-anticipation.
     """
     for drafts, here in mapping.items():
+        # What x has verified is kept, nothing else: these are the x' that must get the same lengths.
         for other in _agreeing(mapping, drafts, here):
             there = mapping[other]
             if here != there:
@@ -177,6 +180,7 @@ def length_map(policy: Policy, world: World, coin: float | None = None) -> Lengt
         raise LengthMapError(f"`coin` must be one of the world's {world.coins}; every value makes a map of its own")
     running = tuple(row for row, plan in enumerate(world.rows) if plan.admitted == 0)
     counts = tuple(world.available(row, 0) if policy.drafts else 0 for row in running)
+    # One step from the start is enough: given the past, the rules are about single steps.
     state, toss = start_state(policy), world.coins[0] if coin is None else coin
 
     def decide(drafts: Drafts) -> Lengths:
@@ -221,6 +225,7 @@ class MapPolicy(Policy):
         counts = tuple(view.available.tolist())
         if counts != self.mapping.counts:
             raise PolicyError(f"the map is for {self.mapping.counts} drafts by row, the step has {counts}")
+        # Compared as floats, which is safe: the world's confidences come from the same expression.
         tokens = {shown(token, self.mapping.vocabulary): token for token in range(self.mapping.vocabulary)}
         rows = zip(view.confidence.tolist(), counts, strict=True)
         try:
@@ -263,5 +268,6 @@ def revealing_world(
         draft=draft,
         confidence=((by_node,),),
         seconds=(1.0,) * (len(mapping.counts) * (1 + gamma)),
+        # Each confidence shows its own draft, so that a map may look at all of them, the last included.
         own_token=True,
     )

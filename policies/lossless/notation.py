@@ -17,6 +17,7 @@ def letters(tokens: Tokens) -> str:
 
 def number(value: float) -> str:
     """Return a float in full if it is short, else the digits that tell it apart."""
+    # In full where four figures would be another float: ties must still tie when a reader redoes them.
     return f"{value:.4g}" if float(f"{value:.4g}") == value else repr(value)
 
 
@@ -35,6 +36,7 @@ def drafted(group: Collection[Tokens], every: Collection[Tokens]) -> str:
     longest = len(next(iter(group)))
     if not longest:
         return "-"
+    # The first tokens are enough as soon as no block outside of the group shares them.
     for length in range(longest):
         if _tells_apart(length, group, every):
             return drafted_prefixes({block[:length] for block in group})
@@ -113,6 +115,7 @@ def _ratios(target: Distribution, draft: Distribution) -> str:
 
 
 def _redrawn(target: Distribution, draft: Distribution) -> str:
+    # Laws that are equal never reject, and there is no residual to name.
     return "never" if target == draft else distribution(residual(target, draft))
 
 
@@ -130,6 +133,7 @@ def _confidence_lines(world: World) -> Iterator[str]:
 def _by_prefix(world: World, row: int, anchor: int, j: int) -> list[str]:
     """Return the values of ``c[j]`` by what they depend on; a single one if all are equal."""
     seen = j if world.own_token else j - 1
+    # Any token will do in the last place, which c[j] does not read (with `own_token` it is cut off).
     found = {
         prefix: world.confidences(row, anchor, (*prefix, 0)[:j])[j - 1] for prefix in _drafted(world, row, anchor, seen)
     }
@@ -147,6 +151,7 @@ def _drafted(world: World, row: int, anchor: int, length: int) -> list[Tokens]:
     for each, first in product(rows, anchors or range(world.vocabulary)):
         prefixes: list[Tokens] = [()]
         for _ in range(length):
+            # Without those of probability 0: nobody meets them, and the reader would look for them in vain.
             prefixes = [
                 (*prefix, token)
                 for prefix in prefixes
@@ -160,6 +165,7 @@ def _drafted(world: World, row: int, anchor: int, length: int) -> list[Tokens]:
 def _cost_lines(world: World) -> Iterator[str]:
     most = len(world.rows) * (1 + world.gamma)
     seconds = ", ".join(f"{tokens}: {rounded(each)}" for tokens, each in enumerate(world.seconds[:most], start=1))
+    # SPS beside seconds, for that is how the paper gives its costs.
     rates = ", ".join(rounded(1 / each) for each in world.seconds[:most])
     yield f"step seconds by tokens: {seconds} (SPS {rates})"
     if world.sizes:

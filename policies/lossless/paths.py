@@ -137,6 +137,7 @@ class _Paths:
     def walk(self, step: int, state: State, before: tuple[PathStep, ...]) -> Iterator[Path]:
         """Yield what follows from a state."""
         stepper = self.stepper
+        # Not merged as in `exact`: a reader follows one way at a time.
         if all(stepper.complete(row, state.rows[row]) for row in self.watched):
             yield Path(before, tuple(state.rows[row].tokens for row in self.watched))
             return
@@ -151,6 +152,7 @@ class _Paths:
             groups = [self._group(*each) for each in zip(active, anchors, has, seen, strict=True)]
             history = stepper.history(state.history, active, seen)
             for decision in stepper.decisions(step, state, active, has, seen):
+                # The policy remembers and generations age, whatever the rows come to emit.
                 after = State(state.rows, history, decision.memory)
                 for following, done in self._emit(step, after, active, groups, decision):
                     yield from self.walk(step + 1, following, (*before, done))
@@ -161,6 +163,7 @@ class _Paths:
         if key not in self.groups:
             options = self.stepper.options(row, anchor, count)
             probability = sum((block.probability * chain.probability for block, chain in options[seen]), Fraction(0))
+            # One factor after the other, as policies get them, down to the last bit.
             survival = tuple(accumulate(seen[0], mul))
             self.groups[key] = _Group(seen, seen_text(options, seen), probability, survival, tuple(options[seen]))
         return self.groups[key]
@@ -194,16 +197,19 @@ class _Paths:
         At a path's end only tokens are told apart, before it whole states, since the future depends on those.
         """
         complete = self.stepper.complete
+        # A path may end here if every watched row either has its tokens or takes part and may get them now.
         if all(row in active or complete(row, state.rows[row]) for row in self.watched):
             last = [
                 list(move[True].items()) if row in self.watched and not complete(row, state.rows[row]) else [None]
                 for row, move in zip(active, moves, strict=True)
             ]
+            # None stands for all moves of a row whose tokens matter no more: together they have probability 1.
             yield from ((True, chosen) for chosen in product(*last))
         for chosen in product(*(move[False].items() for move in moves)):
             after = list(state.rows)
             for row, (new, _) in zip(active, chosen, strict=True):
                 after[row] = new
+            # Those that end the path were yielded above, merged by their tokens.
             if not all(complete(row, after[row]) for row in self.watched):
                 yield False, chosen
 
@@ -220,6 +226,7 @@ class _Paths:
             ends: defaultdict(lambda: defaultdict(Fraction)) for ends in (True, False)
         }
         for block, chain in group.blocks:
+            # Given that the policy saw this group, whose own probability has a column of its own.
             given = block.probability * chain.probability / group.probability
             for tokens, share in finish(stepper.world, stepper.decoder, row, state.last, block, chain, verified):
                 new = stepper.after(row, state, tokens)
@@ -229,6 +236,7 @@ class _Paths:
                 found[False][new][way] += given * share
                 if stepper.complete(row, new):
                     shown = len(new.tokens) - len(state.tokens)
+                    # Tokens past the compared ones are forgotten: ways that differ in them alone add up.
                     merged = RowState(new.tokens, len(new.tokens), new.tokens[-1])
                     found[True][merged][self._way(block, chain, verified, tokens, shown)] += given * share
         return {ends: {new: dict(ways) for new, ways in states.items()} for ends, states in found.items()}
@@ -251,6 +259,7 @@ class _Paths:
     def _theta(self, survivals: list[tuple[float, ...]]) -> tuple[float, ...]:
         """Return (R + sum of the K highest survivals) / T(R + K) for K = 0, 1, .. drafts."""
         ranked = sorted((each for values in survivals for each in values), reverse=True)
+        # As Algorithm 1 counts: every row emits one token for sure, each verified draft adds its survival.
         expected = accumulate(ranked, initial=float(len(survivals)))
         seconds = self.stepper.world.seconds[len(survivals) - 1 :]
         return tuple(tokens / each for tokens, each in zip(expected, seconds, strict=False))

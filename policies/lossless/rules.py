@@ -178,16 +178,21 @@ def probe(
     Raises:
         PolicyError: if the policy fails on a batch, or answers the same question in two ways.
     """
+    # Outcomes are functions of the drafts: a change of confidences alone would be a batch that cannot be.
     if policy.needs_outcomes:
         return RuleReport(None, None, 0, 0, 0, applicable=False)
+    # A lagged budget has read nothing before: those steps would only try the prior of rows that join.
     early = min(policy.lag or 0, _LONGEST_LAG)
     search = _Search(early, trials)
     for number in range(scripts):
+        # A stream for each script: more trials in one change no other.
         rng = np.random.default_rng([seed, number])
+        # Rows grow with the number of the script: a violation of few rows is the easier to read.
         script = random_script(rng, gamma, 1 + number * rows // scripts, early + steps, ragged)
         if costs:
             script = replace(script, priced=costs[number % len(costs)])
         search.play(policy, script, rng)
+        # It breaks both rules (the stopping set implies it), so nothing worse can be found.
         if search.row_wise is not None:
             break
     return search.report()
@@ -217,12 +222,14 @@ class _Search:
         self.split += split
 
     def _try(self, situation: Situation, rng: np.random.Generator) -> None:
+        # One violation of the stopping set is enough; after it only a row-wise one would say more.
         wanted: Rule | None = None if self.stopping_set is None else "row-wise"
         found = _search(situation, _changes(situation, rng, self.trials), wanted)
         if found is None:
             return
         if found.rule == "row-wise":
             self.row_wise = found
+            # Every row-wise violation breaks the stopping set too, which is the stronger demand.
             found = replace(found, rule="stopping set")
         self.stopping_set = self.stopping_set or found
 
@@ -239,6 +246,7 @@ def _walk(policy: Policy, script: Script) -> Iterator[Situation]:
             emitted.get(request, first) for request, first in zip(moment.requests, moment.contexts, strict=True)
         ]
         moment = replace(moment, contexts=tuple(contexts))
+        # A situation looks its moment up in the script, which must hold it as it was played.
         script = replace(script, moments=(*script.moments[:step], moment, *script.moments[step + 1 :]))
         lengths, following = ask(policy, view_of(policy, script, step, moment), state)
         yield Situation(policy, script, step, state, lengths)
@@ -296,7 +304,9 @@ class _Pair:
 def _offence(one: _Answer, other: _Answer, wanted: Rule | None) -> _Pair | None:
     """Return the two in the order in which they break a rule, or None."""
     changed = _first_changes(one.confidence, other.confidence)
+    # Both ways round: a change may lie behind what the one verifies and not behind what the other does.
     for first, second in ((one, other), (other, one)):
+        # c[r, j] shows x[r, <j]: with l drafts verified, c may matter up to l + 1, the one that stopped the row.
         if one.lengths == other.lengths or any(at <= first.lengths[row] + 1 for row, at in changed.items()):
             continue
         # What the first verifies is the same in both. If the changed row's own admission changes before the change:
@@ -320,6 +330,7 @@ def _first_changes(one: Confidences, other: Confidences) -> dict[int, int]:
 
 def _check_pure(situation: Situation, pair: _Pair) -> None:
     """Ask both again: what is remembered outside the state looks like a broken rule, and is another mistake."""
+    # Twice at once and then in turns: a policy may go by how often it was asked, or by what it was asked before.
     for answer in (pair.first, pair.first, pair.second) * _REPEATS:
         lengths = tuple(situation.again(answer.confidence).tolist())
         if lengths != answer.lengths:
@@ -333,6 +344,7 @@ def _check_pure(situation: Situation, pair: _Pair) -> None:
 def _smaller(situation: Situation, pair: _Pair) -> _Pair:
     """Undo changes one by one as long as the pair breaks the same rule; then try rounder confidences."""
     for row, values in enumerate(pair.first.confidence):
+        # From the last draft backwards, so that the change that stays begins as early as the rule needs.
         for at, old in reversed(list(enumerate(values))):
             mixed = pair.second.confidence[row]
             if mixed[at] != old:
@@ -348,6 +360,7 @@ def _smaller(situation: Situation, pair: _Pair) -> _Pair:
 def _still(situation: Situation, pair: _Pair, one: Confidences, other: Confidences) -> _Pair:
     """Return the pair that these confidences make if it breaks the same rule, else the old one."""
     answers = [_Answer(each, tuple(situation.again(each).tolist())) for each in (one, other)]
+    # Asked anew for both: with other confidences even the first may get other lengths.
     return _offence(answers[0], answers[1], pair.rule) or pair
 
 
@@ -360,6 +373,7 @@ def _violation(situation: Situation, pair: _Pair) -> Violation:
     at, changed_row = min((at, row) for row, at in changed.items())
     first, second = pair.first.lengths, pair.second.lengths
     differ = [row for row in range(len(first)) if first[row] != second[row]]
+    # A row-wise violation is about the changed row; the other kind shows in whichever row's length moves.
     row = changed_row if pair.rule == "row-wise" else differ[0]
     return Violation(
         pair.rule,

@@ -69,9 +69,11 @@ def chi_square(counts: Mapping[Key, int], law: Probabilities[Key], minimum_expec
         raise ValueError(
             f"{draws} draws are too few to expect {minimum_expected:g} in each of two cells; draw more (`draws_needed`)"
         )
+    # Draws fell outside of the law's outcomes: no number of them is right.
     if observed.sum() < draws:
         return Fit(math.inf, len(expected) - 1, 0.0, draws, pooled)
     statistic = float(((_cells(observed, pooled) - expected) ** 2 / expected).sum())
+    # One less than cells: the number of draws is given, and nothing is fitted.
     degrees = len(expected) - 1
     return Fit(statistic, degrees, chi_square_tail(statistic, degrees) if degrees else 1.0, draws, pooled)
 
@@ -95,6 +97,7 @@ def two_samples(counts: Mapping[Key, int], other: Mapping[Key, int], minimum_exp
     first, second = _cells(one, pooled), _cells(two, pooled)
     if len(first) == 1 < len(shared.keys):
         raise ValueError(f"{many} and {more} draws are too few to expect {minimum_expected:g} in two cells; draw more")
+    # Each count against the other's size: the usual statistic of a table of two columns, without its expected cells.
     difference = first * math.sqrt(more / many) - second * math.sqrt(many / more)
     statistic, degrees = float((difference**2 / (first + second)).sum()), len(first) - 1
     return Fit(statistic, degrees, chi_square_tail(statistic, degrees) if degrees else 1.0, many + more, pooled)
@@ -186,6 +189,7 @@ def assert_law(
         AssertionError: naming the cells that are furthest off, the p-value and what the test was able to see.
         ValueError: as `draws_needed`, or if the counts do not sum to the draws asked for.
     """
+    # From the distance to be noticed, not from habit: a pass then says how far off the sampler may still be.
     draws = draws_needed(
         law, total_variation=total_variation, alpha=alpha, power=power, minimum_expected=minimum_expected
     )
@@ -213,6 +217,7 @@ class _Outcomes(Generic[Key]):
     def __init__(self, law: Probabilities[Key]) -> None:
         _check_law(law)
         every = np.array([float(probability) for probability in law.values()])
+        # Rarest first, so that what shares a cell is always a prefix; stable, so that a law has one order.
         order = [int(place) for place in np.argsort(every, kind="stable") if every[place]]
         keys = list(law)
         self.keys = [keys[place] for place in order]
@@ -224,6 +229,7 @@ class _Outcomes(Generic[Key]):
         count = int(np.searchsorted(self.probability, minimum / draws))
         if not count:
             return 0
+        # The shared cell must be expected as often as the others, so it takes in the next rarest until it is.
         return min(max(count, int(np.searchsorted(self._upto, minimum / draws)) + 1), len(self.keys))
 
     def mass(self, count: int) -> float:
@@ -237,6 +243,7 @@ def _check_law(law: Probabilities[Key]) -> None:
             raise ValueError(f"a law holds probabilities within [0, 1], got {probability} for {key!r}")
     exact = all(isinstance(probability, Fraction | int) for probability in law.values())
     total: Fraction | float = sum(law.values()) if exact else math.fsum(law.values())
+    # Fractions sum to 1 or are no law; floats get what their addition may lose.
     if abs(float(total - 1)) > (0.0 if exact else 1e-9):
         raise ValueError(f"the probabilities of a law must sum to 1, got {total}; normalize them, floats in float64")
 
@@ -267,10 +274,12 @@ def _aligned(outcomes: _Outcomes[Key], alternative: Probabilities[Key]) -> tuple
 def _power(
     outcomes: _Outcomes[Key], inside: Floats, outside: float, draws: int, alpha: float, minimum_expected: float
 ) -> float:
+    # One outcome that the law rules out is enough, so chi-square has to answer only if none comes.
     unseen = (1.0 - outside) ** draws
     if not unseen:
         return 1.0
     pooled = outcomes.pooled(draws, minimum_expected)
+    # Given that none came, the alternative is what is left of it.
     expected, other = _cells(outcomes.probability, pooled), _cells(inside, pooled) / (1.0 - outside)
     noncentrality = draws * float(((other - expected) ** 2 / expected).sum())
     return 1.0 - unseen * (1.0 - _reach(len(expected) - 1, noncentrality, alpha))
@@ -279,6 +288,7 @@ def _power(
 def _least_power(outcomes: _Outcomes[Key], distance: float, draws: int, alpha: float, minimum_expected: float) -> float:
     """Return a lower bound of the power against every alternative at a total variation; see `draws_needed`."""
     if len(outcomes.keys) == 1:
+        # A law of one outcome: what differs from it by d has mass d on outcomes it rules out.
         return 1.0 - float((1.0 - distance) ** draws)
     pooled = outcomes.pooled(draws, minimum_expected)
     seen = max(distance - outcomes.mass(pooled), 0.0)
@@ -291,6 +301,7 @@ def _reach(degrees: int, noncentrality: float, alpha: float) -> float:
 
 def _fewest(reached: Callable[[int], float], wanted: float) -> int:
     """Return a number of draws that reaches a power, one less than which does not."""
+    # Power is not quite monotone, since a cell split off costs a degree of freedom: any crossing will do.
     low, high = 0, 1
     while reached(high) < wanted:
         if high >= _MOST_DRAWS:
@@ -309,6 +320,7 @@ def _worst(counts: Mapping[Key, int], law: Probabilities[Key], draws: int) -> st
         expected = draws * float(law.get(key, 0))
         return (counts.get(key, 0) - expected) ** 2 / expected if expected else math.inf
 
+    # Impossible outcomes that occurred are told too: their excess is infinite.
     keys = [key for key in dict.fromkeys([*law, *counts]) if law.get(key, 0) or counts.get(key, 0)]
     furthest = sorted(keys, key=excess, reverse=True)[:5]
     return "; ".join(

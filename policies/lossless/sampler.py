@@ -47,6 +47,7 @@ def sample(world: World, policy: Policy, decoder: Decoder, draws: int, seed: int
     """
     if draws < 1:
         raise ValueError(f"`draws` must be at least 1, got {draws}")
+    # A row's text is one int64.
     if (world.vocabulary + 1) ** world.tokens >= 1 << 62:
         raise WorldError(f"{world.tokens} tokens of a vocabulary of {world.vocabulary} are too many to sample")
     return _Run(world, policy, decoder, draws, seed).counts()
@@ -133,6 +134,7 @@ class _Run:
         self.draws = draws
         zeros = np.zeros(draws, np.int64)
         self.texts = [_Text(zeros, zeros, zeros + plan.anchor, zeros > 0) for plan in world.rows]
+        # At first all draws are in one group: nothing has been seen that tells them apart.
         self.pasts = [_Past(start_state(policy), {})]
         self.group = zeros
         self.shown: dict[tuple[int, int], tuple[Ints, list[tuple[float, ...]]]] = {}
@@ -143,6 +145,7 @@ class _Run:
         step = 0
         while self.draws:
             done = np.logical_and.reduce([self._complete(row) for row in range(len(self.texts))])
+            # Draws end at different steps. Those that are done leave at once, so that nothing asks about them.
             if done.any():
                 self._harvest(done, found)
             if self.draws:
@@ -200,6 +203,7 @@ class _Run:
         alive, accepted = np.ones(self.draws, np.bool_), np.zeros(self.draws, np.int64)
         for place in range(has):
             drawn = law.likeliest[last] if self.decoder.argmax_draft else _invert(law.draft, last, drafting[place])
+            # The first rejection ends a chain, whatever later uniforms say.
             alive &= accepting[place] < law.ratio[last * self.world.vocabulary + drawn]
             accepted += alive
             tokens[place + 1] = last = drawn
@@ -209,11 +213,13 @@ class _Run:
 
     def _plan(self, step: int, active: list[Bools], drafts: list[_Drafts]) -> list[Ints]:
         """Ask the policy once for every distinct past and present; return each row's lengths, int64 ``[N]``."""
+        # One for the whole batch of a draw, as `view.coin` is.
         coin = self.rng.integers(len(self.world.coins), size=self.draws)
         columns = [self.group, coin]
         for row, (running, block) in enumerate(zip(active, drafts, strict=True)):
             visible = [self.texts[row].count, self._shown(row, block)]
             visible += [block.accepted] if self.policy.needs_outcomes else []
+            # Rows that do not run are zeroed: what nobody sees must not tell draws apart.
             columns += [running.astype(np.int64), *(column * running for column in visible)]
         label, first = _together(columns)
         lengths = np.zeros((len(active), len(first)), np.int64)
@@ -296,6 +302,7 @@ class _Run:
             if plan.length is not None:
                 leaves &= count < plan.length
             written = leaves & (count < self.world.compared(row))
+            # Digits from 1, so that a text that begins with token 0 differs from a shorter one.
             code = np.where(written, code * (self.world.vocabulary + 1) + token + 1, code)
             count = count + leaves
             last = np.where(leaves, token, last)
@@ -307,12 +314,15 @@ class _Run:
         """Draw the token that ends a step: the residual's after a rejection, the target's bonus otherwise."""
         uncut = self.decoder.uncut_token
         rejected = block.accepted < (block.has if uncut else verified)
+        # Behind which draft the last token stands; a decoder that does not cut takes it from where the block ended.
         place = block.accepted if uncut else kept
         if self.decoder.bonus_after_block:
             place = np.where(rejected | (verified > 0), place, block.has)
         every = np.arange(self.draws)
         uniform = self.rng.random(self.draws)
         if block.has and self.decoder.shared in (("draft", "residual"), ("accept", "residual")):
+            # The mistake under test. Rows without a rejection keep a fresh uniform; what lies at their clamped place is
+            # not used.
             reused = block.drafting if self.decoder.shared[0] == "draft" else block.accepting
             uniform = np.where(rejected, reused[np.minimum(place, block.has - 1), every], uniform)
         last = block.tokens[place, every]
@@ -326,6 +336,7 @@ def _thresholds(laws: list[Distribution]) -> Floats:
 
 def _residual(target: Distribution, draft: Distribution) -> Distribution:
     """Return normalize(max(p_t - p_d, 0)), and ``p_t`` itself where nothing is ever rejected."""
+    # Not `decoders.residual`: a mistake there must not agree with itself here.
     excess = [t - d if t > d else Fraction(0) for t, d in zip(target, draft, strict=True)]
     return tuple(each / sum(excess) for each in excess) if any(excess) else target
 
@@ -362,6 +373,7 @@ def _together(columns: list[Ints]) -> tuple[Ints, Ints]:
     label, size = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
         width = int(column.max()) + 1
+        # Labels are products of columns; before they outgrow a table they are numbered anew, without gaps.
         if size * width > _DENSE:
             label, size = _renumbered(label, size)
         label, size = label * width + column, size * width

@@ -53,11 +53,13 @@ def screen(policy: Policy, gamma: int, cost: ScriptCost, rows: int = ROWS) -> Sc
         known = "is declared unsafe" if policy.safety == "unsafe" else "asks for this step's outcomes"
         fault = "it changes the output distribution or knows the outcomes"
         return Screening("unsafe", f"policy `{policy_name(policy)}` {known}: {fault}; {_REMEDY}")
+    # The very class: what derives from a shipped policy may do anything.
     if type(policy) in POLICIES.values() or not policy.drafts or gamma == 0:
         return Screening(policy.safety)
     rows = min(rows, ROWS)
     facts = gamma, rows, _prices(cost, gamma, rows)
     for known_policy, known_facts, screening in _seen:
+        # Compared one by one, since policies need not be hashable.
         if known_facts == facts and _same(known_policy, policy):
             return screening
     screening = _tried(policy, gamma, cost, rows)
@@ -75,6 +77,7 @@ def _tried(policy: Policy, gamma: int, cost: ScriptCost, rows: int) -> Screening
         report = _probe(policy, gamma, cost, rows)
     except PolicyError as error:
         return Screening("unsafe", f"{error} (tried on random histories before the run); mend it, or {_REMEDY}")
+    # Before a run a broken stopping set is enough to refuse: there is no time here to look for a law that is wrong.
     broken = report.row_wise or report.stopping_set
     if broken is None:
         return Screening(policy.safety)

@@ -109,6 +109,7 @@ class Situation:
         view = self._view
         if confidence is not None and self.policy.drafts:
             drafts = generation_of([values or None for values in confidence], self.script.gamma)
+            # The same past and coin; only what this step drew is other.
             view = view.past().with_drafts(drafts, view.outcomes)
         return ask(self.policy, view, self.state)[0]
 
@@ -131,6 +132,7 @@ def view_of(policy: Policy, script: Script, step: int, moment: Moment) -> View:
         contexts=lambda: np.array(moment.contexts, np.int64),
         context_seconds=script.cost.context_seconds(len(moment.requests), sum(moment.contexts)),
         coins=lambda _: moment.coin,
+        # A row without drafts is unknown, which is not the same as drafts that are sure to fail.
         generation=generation_of([values or None for values in confidence], gamma),
         outcomes=np.array(moment.outcomes, np.int64) if policy.needs_outcomes else None,
     )
@@ -154,6 +156,7 @@ def _lagged(policy: Policy, script: Script, step: int, requests: tuple[int, ...]
     if not policy.lag:
         return None
     past: dict[int, tuple[float, ...]] = {}
+    # By request, not by row: others have left and joined in between (section 2).
     if step >= policy.lag:
         moment = script.moments[step - policy.lag]
         past = dict(zip(moment.requests, moment.confidence, strict=True))
@@ -173,9 +176,11 @@ def random_script(rng: np.random.Generator, gamma: int, rows: int, steps: int, r
     moments, joined = [], set(requests if rng.random() < 0.5 else ())
     for _ in range(steps):
         moments.append(_random_moment(rng, gamma, requests, joined, ragged))
+        # Rows leave by chance alone, as any rule on the strength of the past may have it (docs/lossless.md, the proof).
         stay = [request for request in requests if rng.random() < 0.85]
         joined = set(range(fresh, fresh + int(rng.integers(0, rows - len(stay) + 1))))
         fresh += len(joined)
+        # A batch is never empty, but it may hold only rows that have just joined.
         requests = stay + sorted(joined) or [fresh]
         fresh = max(fresh, requests[-1] + 1)
     most = rows * (gamma + 1)
@@ -192,7 +197,9 @@ def _random_moment(
     return Moment(
         tuple(requests),
         _random_batch(rng, available),
+        # Outcomes owe nothing to confidences: the past of a step is adversarial.
         tuple(int(rng.integers(0, most + 1)) for most in available),
+        # Contexts of all scales, from 1 to 131,072 tokens.
         tuple(int(each) for each in 2.0 ** rng.uniform(0.0, 17.0, len(requests))),
         float(rng.random()),
     )
@@ -208,6 +215,7 @@ def _random_batch(rng: np.random.Generator, available: list[int]) -> tuple[tuple
 
 def random_confidences(rng: np.random.Generator, count: int) -> Floats:
     """Return confidences of one row: smooth, special or a mixture, since each hides different mistakes."""
+    # Small exponents crowd confidences near 1, large ones near 0.
     values = rng.random(count) ** rng.choice([0.1, 0.5, 1.0, 3.0])
     special = rng.choice(SPECIAL, count)
     mixed: Floats = np.where(rng.random(count) < rng.choice([0.0, 0.3, 1.0]), special, values)
@@ -220,6 +228,7 @@ def random_seconds(rng: np.random.Generator, most: int) -> tuple[float, ...]:
     In seconds or in hundredths of a second, since a policy may know a bound.
     """
     seconds = 1.0 + rng.choice([0.0, 0.02, 0.1, 0.3]) * np.arange(most)
+    # Cliffs: an early stop never looks behind one, an argmax does.
     for riser in rng.integers(0, most, int(rng.integers(0, 4))):
         seconds[riser:] += rng.choice([0.1, 0.5, 1.5])
     if rng.random() < 0.25:

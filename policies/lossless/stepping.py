@@ -130,8 +130,10 @@ class Stepper:
                 be compared.
         """
         counts = tuple(state.rows[row].emitted for row in active)
+        # All that a policy may see. Texts are not part of it: paths that differ in them alone share an answer.
         key = (step, active, counts, state.history, state.memory, seen)
         for coin in self.world.coins:
+            # An answer that tossed no coin is kept under None and holds for all of them.
             answer = self._plans.get((key, coin)) or self._plans.get((key, None))
             if answer is None:
                 tossed: list[int] = []
@@ -148,6 +150,7 @@ class Stepper:
 
     def after(self, row: int, state: RowState, tokens: Tokens) -> RowState:
         """Return a row's state once it has emitted tokens, cut at its end."""
+        # By length first, then at an end token: both cut the row's own text, and the target's law is cut alike.
         length = self.world.rows[row].length
         if length is not None:
             tokens = tokens[: length - state.emitted]
@@ -163,6 +166,7 @@ class Stepper:
         now: list[tuple[float, ...] | None] = [None] * len(self.world.rows)
         for row, (confidence, _) in zip(active, seen, strict=True):
             now[row] = confidence or None
+        # No older than can be asked for: what no policy may read must not keep equal states apart.
         return (*history, tuple(now))[-self._lag :]
 
     def _ended(self, state: RowState) -> bool:
@@ -194,6 +198,7 @@ class Stepper:
             drafted=sum(drafted),
             cost=self.world.cost,
             lagged_drafts=self._lagged(state.history, active),
+            # A prompt of one token, the anchor; contexts say what has been emitted and nothing of what.
             contexts=lambda: np.array(counts, np.int64) + 1,
             coins=toss,
             generation=generation_of([confidence or None for confidence, _ in seen], gamma),
@@ -204,6 +209,7 @@ class Stepper:
         """Return generation ``n - lag`` by row; nothing is known of rows that it lacks."""
         if not self._lag:
             return None
+        # Before step `lag` there is no such generation, and rows are as unknown as those that join.
         past = history[0] if len(history) == self._lag else (None,) * len(self.world.rows)
         wanted = tuple(past[row] for row in active)
         if wanted not in self._pasts:
@@ -224,6 +230,7 @@ def freeze(state: Any) -> Any:
         PolicyError: for a state made of something that has no value to compare, such as an object of a plain class.
     """
     if isinstance(state, np.ndarray):
+        # Equal bytes of another type or shape are another state.
         return ("array", state.dtype.str, state.shape, state.tobytes())
     if isinstance(state, Generation):
         return ("generation", freeze(state.confidence), freeze(state.survival), freeze(state.known))
@@ -252,5 +259,6 @@ def generation_of(confidences: list[tuple[float, ...] | None], gamma: int) -> Ge
     for row, values in enumerate(confidences):
         if values is not None:
             confidence[row, : len(values)] = values
+    # A row without drafts is unknown; zeros would say that its drafts are hopeless.
     known = np.array([values is not None for values in confidences], np.bool_)
     return Generation(confidence, np.multiply.accumulate(confidence, axis=1), known, bool(known.all()))

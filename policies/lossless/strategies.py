@@ -21,6 +21,7 @@ T = TypeVar("T")
 SPECIAL = (0.8, 0.9, 0.0, 1.0, 0.5, 0.25)
 """Confidences that tie, vanish and saturate."""
 
+# Multiples of the golden ratio, since floats of Hypothesis' own are mostly tiny (docs/LOG.md).
 DIGITS = tuple(round(place * 0.6180339887498949 % 1.0, 8) for place in range(1, 65))
 """Confidences with so many digits that float32 products round differently, spread evenly."""
 
@@ -66,6 +67,7 @@ def worlds(draw: st.DrawFn, size: Size, own_token: bool = False) -> World:
         size: rows, vocabulary and gamma are met exactly, tokens at most.
         own_token: confidences also read the very draft they belong to.
     """
+    # More than half of the worlds follow rows to the end: lagged budgets only vary there.
     tokens = draw(st.sampled_from([*range(1, size.tokens + 1), *[size.tokens] * size.tokens]))
     depth = size.gamma if own_token else size.gamma - 1
     leaves = size.vocabulary**depth
@@ -91,6 +93,7 @@ def worlds(draw: st.DrawFn, size: Size, own_token: bool = False) -> World:
 @st.composite
 def _tables(draw: st.DrawFn, entries: st.SearchStrategy[T], size: Size) -> tuple[tuple[T, ...], ...]:
     """Return a table by row and preceding token: one entry for all, or one for each."""
+    # One table for all, or one each: at p_d = 1/2 throughout, opposite errors cancel and mistakes hide (docs/LOG.md).
     rows = size.rows if size.rows > 1 and draw(st.booleans()) else 1
     after = size.vocabulary if draw(st.booleans()) else 1
     return tuple(tuple(draw(entries) for _ in range(after)) for _ in range(rows))
@@ -99,6 +102,7 @@ def _tables(draw: st.DrawFn, entries: st.SearchStrategy[T], size: Size) -> tuple
 def _confidences(count: int, leaves: int, kind: str) -> st.SearchStrategy[tuple[float, ...]]:
     """Return the values of a confidence tree of ``count`` nodes, of which the last ``leaves`` are longest prefixes."""
     if kind == "digits":
+        # Many digits inside and leaves of 0 or 1: a product that rounds otherwise then changes what is verified.
         inner = st.one_of(st.sampled_from(DIGITS), st.sampled_from(DIGITS), st.sampled_from(SPECIAL))
         return st.tuples(*[inner] * (count - leaves), *[st.sampled_from((0.0, 1.0, DIGITS[0]))] * leaves)
     values = {"special": SPECIAL, "few": (0.8, 0.0, 1.0)}[kind]
@@ -121,6 +125,7 @@ def _plans(draw: st.DrawFn, size: Size, tokens: int) -> RowPlan:
 @st.composite
 def _seconds(draw: st.DrawFn, most: int) -> tuple[float, ...]:
     """Return step times of 1 .. ``most`` tokens."""
+    # One height for a world: free increments rarely give Appendix A's riser with a flat behind it (docs/LOG.md).
     riser = draw(st.sampled_from(RISERS))
     added = draw(st.tuples(*[st.sampled_from((0.0, riser, riser / 10))] * (most - 1)))
     seconds = list(accumulate(added, initial=1.0))

@@ -33,6 +33,7 @@ def chi_square_tail(statistic: float, degrees: float) -> float:
         return float(statistic == 0.0)
     shape, x = degrees / 2, statistic / 2
     factor = math.exp(_log_density(shape, x))
+    # The series converges fast below the mean, the fraction above it.
     return 1.0 - factor * _series(shape, x) if x < shape + 1 else factor * _fraction(shape, x)
 
 
@@ -72,6 +73,7 @@ def chi_square_critical(alpha: float, degrees: float) -> float:
     low, high = 0.0, max(degrees, 1.0)
     while chi_square_tail(high, degrees) > alpha:
         low, high = high, 2 * high
+    # By halving, since the tail falls as the statistic grows.
     while high - low > 1e-13 * high:
         middle = (low + high) / 2
         if not low < middle < high:
@@ -124,6 +126,7 @@ def _series(shape: float, x: float) -> float:
 def _fraction(shape: float, x: float) -> float:
     """Return Q(shape, x) over the same factor: the continued fraction, by Lentz's method."""
     b = x + 1.0 - shape
+    # Lentz's start, a very large number for the infinite one.
     c, d = 1e300, 1.0 / b
     value, place = d, 0.0
     while True:
@@ -139,10 +142,12 @@ def _fraction(shape: float, x: float) -> float:
 
 def _poisson(mean: float) -> tuple[int, Floats]:
     """Return the first of the counts that matter, and the probabilities from there on."""
+    # Nine standard deviations, and 40 for small means: what is left out weighs less than 1e-17.
     spread = 9.0 * math.sqrt(mean) + 40.0
     mode = int(mean)
     first, last = max(0, int(mode - spread)), int(mode + spread)
     counts = np.arange(first, last + 1)
+    # Ratios from the mode outwards, in logarithms: exp(-mean) alone would underflow.
     logs = np.concatenate(([0.0], np.cumsum(math.log(mean) - np.log(counts[1:]))))
     at_mode = _log_density(mode, mean) - math.log(mode) if mode else -mean
     weights: Floats = np.exp(logs - logs[mode - first] + at_mode)

@@ -57,6 +57,7 @@ def in_a_row(
     for turn in range(count):
         row = rows[int(rng.integers(len(rows)))]
         values = confidence[row]
+        # From the second draft on: c[1] is known before anything of this step is drafted.
         first = int(rng.integers(2, len(values) + 1))
         if turn % 2 and lengths[row] + 2 <= len(values):
             first = lengths[row] + 2
@@ -93,10 +94,12 @@ def _one(value: float, values: tuple[float, ...], first: int) -> Sequence[float]
 def _swap(rng: np.random.Generator, confidence: Confidences, values: tuple[float, ...], first: int) -> Sequence[float]:
     """Bring a draft's survival to that of a draft elsewhere, or to just above or below it."""
     before = math.prod(values[: first - 1])
+    # A survival only falls along its row, so goals above the one before it are out of reach.
     goals = [goal for row in confidence for goal in accumulate(row, mul) if goal <= before]
     if not goals or before <= 0.0:
         return _one(float(rng.random()), values, first)
     value = min(goals[int(rng.integers(len(goals)))] / before, 1.0)
     side = int(rng.integers(3))
+    # A tie, or an ulp to either side of it: the order is what a policy goes by.
     value = (value, math.nextafter(value, 0.0), min(math.nextafter(value, 2.0), 1.0))[side]
     return _one(value, values, first)

@@ -29,10 +29,12 @@ def witness(violation: Violation) -> World:
     if violation.rule != "row-wise":
         raise ValueError("only a broken row-wise rule has such a world; the stopping set alone may break no law")
     before = violation.position - 1
+    # A and B, the anchor, and one token for each draft that is certain.
     vocabulary = before + 3
     plans, laws, trees = [], [], []
     for row, values in enumerate(violation.confidence):
         biased = row == violation.row
+        # Only the biased row draws anything; in all others A is certain, so that their confidences are the violation's.
         plans.append(RowPlan(available=(len(values),), anchor=2 if biased else 0))
         laws.append(_laws(vocabulary, before) if biased else (_always(vocabulary, 0),) * vocabulary)
         trees.append((_tree(violation, row, vocabulary),))
@@ -40,6 +42,7 @@ def witness(violation: Violation) -> World:
     return World(
         vocabulary=vocabulary,
         gamma=violation.gamma,
+        # The drafts before it are certain, so the bias is in this token.
         tokens=violation.position,
         rows=tuple(plans),
         target=tuple(_flipped(by_token, random, TARGET, row == violation.row) for row, by_token in enumerate(laws)),
@@ -77,6 +80,7 @@ def _tree(violation: Violation, row: int, vocabulary: int) -> tuple[float, ...]:
     found: list[float] = []
     for depth in range(violation.gamma):
         for prefix in product(range(vocabulary), repeat=depth):
+            # From the draft on that tells the two batches apart, B shows the second one's confidences.
             values = second if depth >= shows and prefix[shows - 1] == 1 else first
             found.append(values[depth] if depth < len(values) else 0.0)
     return tuple(found)

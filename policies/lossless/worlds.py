@@ -49,6 +49,7 @@ class RowPlan:
     @property
     def admitted(self) -> int:
         """First step of the world it takes part in."""
+        # The step before the first block: a row that joins emits one token without drafts.
         return max(self.first_block - 1, 0)
 
 
@@ -104,6 +105,7 @@ class World:
     def confidences(self, row: int, anchor: int, drafted: Tokens) -> tuple[float, ...]:
         """Return ``c[1 .. len(drafted)]`` of a block."""
         values = _pick(self.confidence, row, anchor)
+        # c[j] reads x[<j] alone, on which both rules rest; `own_token` breaks that on purpose.
         seen = 1 if self.own_token else 0
         return tuple(values[self.node(drafted[: j + seen])] for j in range(len(drafted)))
 
@@ -112,6 +114,7 @@ class World:
         place = 0
         for token in prefix:
             place = place * self.vocabulary + token
+        # Confidences that read their own draft have none for the empty prefix, so their table begins one node later.
         first = self.nodes(len(prefix)) - (1 if self.own_token else 0)
         return first + place
 
@@ -128,6 +131,7 @@ class World:
         """Return how many drafts a row has in a step it takes part in."""
         plan = self.rows[row]
         block = step - plan.first_block
+        # The step of admission: an anchor and no drafts yet.
         if block < 0:
             return 0
         return plan.available[min(block, len(plan.available) - 1)] if plan.available else self.gamma
@@ -140,6 +144,7 @@ class World:
     def compared(self, row: int) -> int:
         """Return how many tokens of a row are compared, unless an end token comes first."""
         length = self.rows[row].length
+        # Policies never see the length. It cuts a row's own text, hence the target's law in the same place.
         return self.tokens if length is None else min(self.tokens, length)
 
 
@@ -148,6 +153,7 @@ class WorldCost:
 
     def __init__(self, seconds: tuple[float, ...], sizes: tuple[int, ...] = ()) -> None:
         self._table = np.array((seconds[0], *seconds), np.float64)
+        # One array for all policies asked: one that wrote to it would change the world it is judged in.
         self._table.flags.writeable = False
         self._listed: tuple[float, ...] = tuple(self._table.tolist())
         self._sizes = sizes
@@ -206,6 +212,7 @@ def _check(world: World) -> None:
     needed = len(world.rows) * (1 + world.gamma)
     if len(world.seconds) < needed or not all(0.0 < each < float("inf") for each in world.seconds):
         raise WorldError(f"`seconds` must hold {needed} finite times above 0 (1 .. {needed} tokens): {world.seconds}")
+    # From 0, so that a first size of 0 is refused by the same comparison.
     if any(low >= high for low, high in pairwise((0, *world.sizes))):
         raise WorldError(f"`sizes` must ascend from at least 1, got {world.sizes}")
     if not world.coins or not all(0.0 <= each < 1.0 for each in world.coins):
@@ -226,11 +233,13 @@ def _check_plan(world: World, row: int, plan: RowPlan) -> None:
 def _check_table(world: World, name: str, table: tuple[tuple[tuple[Any, ...], ...], ...]) -> None:
     if len(table) not in (1, len(world.rows)):
         raise WorldError(f"`{name}` must hold one entry, or one for each of {len(world.rows)} rows; got {len(table)}")
+    # A law has an entry a token, a confidence one a prefix.
     entries = world.tree if name == "confidence" else world.vocabulary
     for by_token in table:
         if len(by_token) not in (1, world.vocabulary):
             raise WorldError(f"`{name}`: one entry, or one for each of {world.vocabulary} tokens; got {len(by_token)}")
         for values in by_token:
+            # Fractions sum to 1 or they don't: a law that is nearly one would leave a distance that no policy made.
             bad = len(values) != entries or not all(0 <= each <= 1 for each in values)
             if bad or (name != "confidence" and sum(values) != 1):
                 rule = "within [0, 1]" if name == "confidence" else "that sum to 1"
