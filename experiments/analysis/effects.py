@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
 from ..config.errors import ConfigError
 from ..config.schema import AgainstArm, Effect
 from ..config.text import value_text
+from ..sweep.plan import Plan
 from .intervals import ratio_interval
 from .roles import roles
-
-if TYPE_CHECKING:
-    from ..sweep.plan import Plan
 
 VALUE, REFERENCE, RATIO = "_value", "_reference", "_ratio"
 """Columns of pairs; no axis can be called so."""

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import polars as pl
 
 from ...sim.metrics import INTERACTIVITY, THROUGHPUT
-from ..config.schema import band_names, expanded_arms
+from ..config.schema import Experiment, band_names, expanded_arms
+from ..sweep.plan import Cell, Plan
 from . import effects
 from .frontier import (
     Line,
@@ -27,19 +28,6 @@ from .frontier import (
 )
 from .intervals import LEAST_SEEDS, Interval, mean_interval, ratio_interval
 from .roles import Roles, roles
-
-if TYPE_CHECKING:
-    from ..config.schema import Experiment
-    from ..sweep.plan import Cell, Plan
-
-__all__ = [
-    "cast_of",
-    "cells_of",
-    "load_name",
-    "summarize",
-    "summarize_plan",
-    "summarize_points",
-]
 
 Summary = dict[str, Any]
 

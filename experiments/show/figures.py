@@ -9,21 +9,17 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import polars as pl
 from matplotlib.figure import Figure
 
 from ..analysis.effects import effect_table
 from ..analysis.summary import cells_of
-from ..sweep.plan import Cell
+from ..config.schema import Effect, Experiment
+from ..sweep.plan import Cell, Plan
 from .canvas import save
 from .effect import effect_figure
 from .figure_input import FigureInput
-
-if TYPE_CHECKING:
-    from ..config.schema import Effect, Experiment
-    from ..sweep.plan import Plan
 
 
 def draw_plan(points: pl.DataFrame, plan: Plan, folder: Path) -> list[Path]:
