@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
 
 from ..config.errors import ConfigError
+from ..sweep.signals import Interrupted
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
@@ -34,6 +37,16 @@ def output_option(what: str, default: str) -> Any:
 def resume_option(what: str) -> Any:
     """Return the option ``--resume``: going on with a run or a study."""
     return typer.Option("--resume", help=f"Go on in a folder that holds part of this {what}.")
+
+
+@contextmanager
+def exit_if_stopped() -> Iterator[None]:
+    """Say how to go on, and exit with `INTERRUPTED`, if a signal stops what is computed inside."""
+    try:
+        yield
+    except Interrupted as stopped:
+        typer.echo(f"specsched: {stopped}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def need_triton() -> None:

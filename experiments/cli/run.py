@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-import typer
 from rich.console import Console
 
 from ..config.errors import ExperimentWarning
@@ -16,18 +15,14 @@ from ..show.terminal import print_summary, say
 from ..show.terminal_sweep import print_cells, print_effects
 from ..sweep.finished import Run
 from ..sweep.progress import print_warnings
-from ..sweep.signals import Interrupted
-from .options import INTERRUPTED
+from .options import exit_if_stopped
 
 
 def run_and_print(config: str, **options: Any) -> None:
     """Run an experiment and print what it came to; options as `run_experiment`'s."""
     try:
-        with _warnings_printed():
+        with exit_if_stopped(), _warnings_printed():
             run = run_experiment(config, **options)
-    except Interrupted as stopped:
-        typer.echo(f"specsched: {stopped}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
     except IncompleteError as error:
         print_run(error.run)
         raise

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import INTERRUPTED, Cluster, Quiet, Workers, output_option, resume_option, settings_option
+from .options import Cluster, Quiet, Workers, exit_if_stopped, output_option, resume_option, settings_option
 
 
 def tune(
@@ -24,14 +24,11 @@ def tune(
 
     If no candidate keeps every constraint, nothing is chosen and the exit code is 1.
     """
-    from ..sweep.signals import Interrupted
     from ..tune.run import NothingFoundError, run_tuning
 
     try:
-        run_tuning(config, settings or (), output, workers, trials, resume, quiet, cluster)
-    except Interrupted as stopped:
-        typer.echo(f"specsched: {stopped}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        with exit_if_stopped():
+            run_tuning(config, settings or (), output, workers, trials, resume, quiet, cluster)
     except NothingFoundError as nothing:
         typer.echo(f"specsched: {nothing}", err=True)
         raise typer.Exit(1) from None

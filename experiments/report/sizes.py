@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,12 +16,13 @@ from matplotlib.figure import Figure
 
 from ...sim.cost import StepCost
 from ...sim.curve import reference_samples
-from ...sim.profile import FlatProfileWarning, ProfileError, dump_profile, load_profile
+from ...sim.profile import FlatProfileWarning, ProfileError, load_profile
 from ..analysis.roles import Roles
 from ..config.hardware import profile_of
 from ..config.schema import Experiment
 from ..show.canvas import canvas
 from ..show.styles import styles
+from ..sweep.identity import profile_hash
 from ..sweep.store import record_file
 
 _COLUMNS = ["batch_tokens", "executed_tokens"]
@@ -105,7 +105,7 @@ def cost_of(experiment: Experiment, digest: str | None) -> StepCost | str:
         given, profile = load_profile(name), profile_of(experiment)
     except (ProfileError, OSError) as error:
         return f"No step-cost curve: {error}"
-    if digest is not None and hashlib.sha256(dump_profile(given).encode()).hexdigest() != digest:
+    if digest is not None and profile_hash(given) != digest:
         return f"No step-cost curve: the profile {name} is no longer the one that the run used."
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FlatProfileWarning)

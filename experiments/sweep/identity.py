@@ -15,7 +15,7 @@ import numpy
 import polars
 
 from ...policies.registry import POLICIES
-from ...sim.profile import dump_profile, load_profile
+from ...sim.profile import Profile, dump_profile, load_profile
 from ..config.errors import ConfigError
 from ..config.schema import Experiment, RecordedDrafts, expanded_arms
 from .source import shipped_hash, source_hash, user_hash
@@ -51,11 +51,15 @@ def digest(data: Any) -> str:
 
 def file_hashes(experiment: Experiment) -> dict[str, str]:
     """Return the SHA-256 of each file the experiment reads, by key path; the profile's is that of its content."""
-    profile = load_profile(experiment.hardware.profile)
-    hashes = {"hardware.profile": hashlib.sha256(dump_profile(profile).encode()).hexdigest()}
+    hashes = {"hardware.profile": profile_hash(load_profile(experiment.hardware.profile))}
     for path, file in _files(experiment):
         hashes[path] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
     return hashes
+
+
+def profile_hash(profile: Profile) -> str:
+    """Return the SHA-256 of a profile's content, however its file writes it."""
+    return hashlib.sha256(dump_profile(profile).encode()).hexdigest()
 
 
 def _files(experiment: Experiment) -> Iterator[tuple[str, str]]:
