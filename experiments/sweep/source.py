@@ -172,7 +172,7 @@ def _read(node: ast.AST, words: list[str], found: list[tuple[Import, bool]], lat
     Args:
         node: root of the tree.
         words: gets the names of the nodes and what they hold.
-        found: gets the import statements, and whether each stands in a function.
+        found: gets the import statements that may run, and whether each stands in a function.
         late: whether the node does.
     """
     if isinstance(node, Import):
@@ -185,7 +185,12 @@ def _read(node: ast.AST, words: list[str], found: list[tuple[Import, bool]], lat
             if not isinstance(each, ast.AST):
                 words.append(repr(each))
             elif not _is_text(each):
-                _read(each, words, found, late)
+                _read(each, words, [] if field == "body" and _for_types(node) else found, late)
+
+
+def _for_types(node: ast.AST) -> bool:
+    """Return whether a node is ``if TYPE_CHECKING:``, whose imports never run."""
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 def _is_text(node: ast.AST) -> bool:

@@ -21,7 +21,15 @@ from specsched.experiments.sweep import executors
 from specsched.experiments.sweep.executors import _check_code
 from specsched.experiments.sweep.identity import identity
 from specsched.experiments.sweep.plan import load_plan
-from specsched.experiments.sweep.source import ROOT, data_files, hash_of, point_modules, source_hash, user_hash
+from specsched.experiments.sweep.source import (
+    ROOT,
+    data_files,
+    hash_of,
+    point_modules,
+    shipped_hash,
+    source_hash,
+    user_hash,
+)
 
 MODULES = point_modules(ROOT)
 
@@ -175,6 +183,15 @@ def test_a_module_imported_only_in_a_function_counts(edit: Callable[[str, Change
     assert edit("sim/near.py", CODE) != second
 
 
+def test_an_import_for_types_alone_does_not_count(edit: Callable[[str, Change], str]) -> None:
+    types = "\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import {0}.far\nelse:\n    import {0}.near\n"
+    edit("sim/near.py", added("y = 1\n"))
+    edit("sim/far.py", added("y = 1\n"))
+    first = edit("sim/engine.py", added(types.format("specsched.sim")))
+    assert edit("sim/far.py", CODE) == first
+    assert edit("sim/near.py", CODE) != first
+
+
 def test_a_package_runs_but_its_functions_are_not_called(edit: Callable[[str, Change], str]) -> None:
     """The front door of a room may offer what no point runs through, if it imports it when it is asked for."""
     offer = "\n\ndef __getattr__(name: str) -> object:\n    from .show import terminal\n\n    return terminal\n"
@@ -251,6 +268,14 @@ def test_a_users_module_counts_with_what_it_runs_of_the_project(tmp_path: Path) 
     assert "specsched.policies.testing.batches" not in MODULES
     assert user_hash(common) == hashlib.sha256(common.read_bytes()).hexdigest()
     assert user_hash(more) != hashlib.sha256(more.read_bytes()).hexdigest()
+
+
+def test_a_policy_that_only_the_registry_finds_counts_with_what_it_runs() -> None:
+    assert shipped_hash("specsched.policies.static") is None
+    alone = {"specsched.policies.lossless.checker", "specsched.policies.lossless.tails"}
+    hashes = {shipped_hash(name) for name in alone}
+    assert None not in hashes
+    assert len(hashes) == 2
 
 
 def test_workers_of_other_code_are_refused_those_of_another_python_judged_by_their_keys(
