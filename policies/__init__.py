@@ -14,7 +14,9 @@ from .interface import LaggedBudget, LaggedView, Policy, PolicyError, Safety, St
 from .lossless.screening import Screening, screen
 from .nearest import closest as closest
 from .nearest import did_you_mean as did_you_mean
+from .objects import load_object as load_object
 from .oracle import Oracle, OracleRate
+from .problems import describe as describe
 from .registry import POLICIES, build_policy
 from .retrospective import Retrospective
 from .static import Static

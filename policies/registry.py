@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 
 from .interface import Policy, PolicyError
 from .nearest import did_you_mean
-from .problems import describe
+from .objects import load_object
 
 _FIRST = (
     *("autoregressive", "static", "threshold", "greedy_early_stop"),
@@ -101,27 +101,10 @@ def _nearest(name: str, choices: list[str]) -> str:
 
 def _load_object(path: object) -> type[Policy]:
     """Import ``module:Class``."""
-    if not isinstance(path, str) or path.count(":") != 1:
-        raise PolicyError(f"`object` of a python policy must be 'module:Class', got {path!r}")
-    module_name, class_name = path.split(":")
-    try:
-        module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:
-        raise PolicyError(
-            f"cannot import `{module_name}` of policy object '{path}': {describe(error)}{_import_remedy(error)}"
-        ) from error
-    cls = getattr(module, class_name, None)
-    if cls is None:
-        where = getattr(module, "__file__", None) or "built in"
-        raise PolicyError(f"module `{module_name}` ({where}) has no `{class_name}` (policy object '{path}')")
+    cls = load_object(path, "policy", PolicyError)
     if not (inspect.isclass(cls) and issubclass(cls, Policy)):
         raise PolicyError(f"'{path}' must be a class derived from specsched.policies.Policy, got {cls!r}")
     return cls
-
-
-def _import_remedy(error: BaseException) -> str:
-    missing = isinstance(error, ModuleNotFoundError)
-    return "; run from the folder that holds it, or install it" if missing else ""
 
 
 def _construct(cls: type[Policy], parameters: dict[str, Any]) -> Policy:

@@ -1,6 +1,7 @@
 """The simulator: requests, drafts, step costs and the step loop; tables out."""
 
 from .cost import StepCost
+from .draft_model import text_uniforms
 from .drafts import DraftError, DraftModel, make_draft_model
 from .engine import run
 from .metrics import Sla, point_metrics
@@ -36,4 +37,5 @@ __all__ = [
     "profile_from_samples",
     "profile_names",
     "run",
+    "text_uniforms",
 ]

@@ -5,50 +5,32 @@ from __future__ import annotations
 import inspect
 import numbers
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ..policies import Floats, Ints
 from .acceptance import load_acceptance
-from .draft_error import DraftError, unknown
+from .draft_error import DraftError, check_fields, unknown
+from .draft_model import DraftModel
 from .hashing import key, uniforms, weyl, words
 from .latent import Confidence, LatentDrafts
 from .recorded import RecordedDrafts
+from .user_drafts import UserDrafts, build_user_drafts
 
-__all__ = ["ConstantDrafts", "DraftError", "DraftModel", "LatentDrafts", "RecordedDrafts", "make_draft_model"]
+__all__ = [
+    "ConstantDrafts",
+    "DraftError",
+    "DraftModel",
+    "LatentDrafts",
+    "RecordedDrafts",
+    "UserDrafts",
+    "checked",
+    "make_draft_model",
+]
 
 
 _CONSTANT = 4
-
-
-class DraftModel(Protocol):
-    """Produces the drafts of any request from any place in its output.
-
-    Attributes:
-        gamma: drafts in a block.
-        replays: whether ``request`` means the trace's request id, and the same text each time; otherwise it is the
-            number of the request in the run, and a text of its own.
-    """
-
-    gamma: int
-    replays: bool
-
-    def check(self, domains: Iterable[str]) -> None:
-        """Raise DraftError if a domain is not known to the model."""
-        ...
-
-    def blocks(self, request: int, domain: str, start: int, count: int) -> tuple[Floats, Ints]:
-        """Return ``count`` consecutive blocks, the first anchored at output index ``start`` (from 1).
-
-        Depth ``j`` (from 1) of the block at ``start`` drafts text position ``start + j``. The answer is a pure
-        function of (seed, request, text position, depth): neither the order of calls nor ``count`` matters.
-
-        Returns:
-            float64 ``[count, gamma]``, conditional confidences in [0, 1], and int64 ``[count]``, how many leading
-            drafts the target would accept if it verified the whole block.
-        """
-        ...
 
 
 class ConstantDrafts:
@@ -92,25 +74,33 @@ def make_draft_model(spec: Mapping[str, Any], seed: int) -> DraftModel:
 
     Args:
         spec: ``kind`` and the parameters of that kind: ``constant`` (acceptance, confidence, gamma), ``latent``
-            (profile, gamma, confidence, confidence_temperature) or ``recorded`` (path).
+            (profile, gamma, confidence, confidence_temperature), ``recorded`` (path) or ``python`` (``object``, a
+            class as ``module:Class``, and that class's own).
         seed: of the text; arms that share it decode the same text.
 
     Raises:
-        DraftError: for an unknown kind, parameter, drafter or file, or a value out of range.
+        DraftError: for an unknown kind, parameter, drafter or file, a value out of range, or a class that cannot be
+            imported or is no `DraftModel`.
     """
     fields = dict(spec)
     kind = fields.pop("kind", None)
+    if kind == "python":
+        return build_user_drafts(fields.pop("object", None), fields, seed)
     if kind not in _KINDS:
-        raise unknown("draft model `kind`", kind, _KINDS)
+        raise unknown("draft model `kind`", kind, [*_KINDS, "python"])
     build = _KINDS[kind]
-    accepted = inspect.signature(build).parameters
-    for name in fields:
-        if name not in accepted or name == "seed":
-            raise unknown(f"parameter of drafts of kind `{kind}`:", name, [p for p in accepted if p != "seed"])
-    for name, parameter in accepted.items():
-        if name not in fields and name != "seed" and parameter.default is parameter.empty:
-            raise DraftError(f"drafts of kind `{kind}` need `{name}`; add it")
+    check_fields(fields, inspect.signature(build).parameters, f"drafts of kind `{kind}`")
     return build(**fields, seed=seed)
+
+
+def checked(model: DraftModel) -> DraftModel:
+    """Return a model whose answers are checked: itself if it ships with the package, else held by `UserDrafts`.
+
+    Raises:
+        DraftError: if its attributes are not those of a draft model.
+    """
+    known = type(model) in (ConstantDrafts, LatentDrafts, RecordedDrafts, UserDrafts)
+    return model if known else UserDrafts(model, type(model).__qualname__)
 
 
 def _constant(acceptance: float, confidence: float | None = None, gamma: int | None = None, *, seed: int) -> DraftModel:

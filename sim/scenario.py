@@ -9,7 +9,7 @@ import polars as pl
 
 from ..policies import Policy, PolicyError, Safety, check_policy, screen
 from .cost import StepCost
-from .drafts import DraftModel
+from .drafts import DraftModel, checked
 from .requests import Requests, SimulationError
 
 Mode = Literal["closed", "open"]
@@ -41,7 +41,7 @@ class Scenario:
     Attributes:
         policy: decides the verify lengths.
         cost: prices a step.
-        drafts: produces confidences and outcomes.
+        drafts: produces confidences and outcomes; the answers of a model that the package does not ship are checked.
         requests: what is asked for. A closed loop takes the entries in order and starts over when they run out,
             each time as a new text; an open loop replays them once, at their arrival times.
         mode: ``closed`` keeps ``concurrency`` rows decoding; ``open`` admits arrivals, at most ``concurrency``.
@@ -92,6 +92,7 @@ class Scenario:
             raise SimulationError(f"warmup must be at least 0 requests, got {self.warmup}")
         if self.mode == "open":
             self.requests.arrivals()
+        object.__setattr__(self, "drafts", checked(self.drafts))
         self.drafts.check(self.requests.domains)
         gamma = self.drafts.gamma if self.policy.drafts else 0
         check_policy(self.policy, gamma)

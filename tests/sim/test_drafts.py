@@ -63,7 +63,7 @@ def test_certain_outcomes(acceptance: float, accepted: int) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({}, "unknown draft model `kind` `None`; it must be one of: constant, latent, recorded"),
+        ({}, "unknown draft model `kind` `None`; it must be one of: constant, latent, python, recorded"),
         ({"kind": "latnt"}, "unknown draft model `kind` `latnt`; it must be one of: latent, "),
         ({"kind": "constant"}, "kind `constant` need `acceptance`"),
         ({"kind": "latent"}, "kind `latent` need `profile`"),
