@@ -132,5 +132,13 @@ SPECSCHED_PARQUET = TraceFormat(
     time_rule=SECONDS_RULE,
     also=("request_id", "domain", "session_id"),
 )
-FORMATS = (AZURE, VIDUR, MOONCAKE, SPECSCHED_CSV, SPECSCHED_PARQUET)
+NAMED_FORMATS: dict[str, tuple[TraceFormat, ...]] = {
+    "azure": (AZURE,),
+    "vidur": (VIDUR,),
+    "mooncake": (MOONCAKE,),
+    "specsched": (SPECSCHED_CSV, SPECSCHED_PARQUET),
+}
+"""The formats by the names that experiment files and the command line use."""
+
+FORMATS = tuple(kind for kinds in NAMED_FORMATS.values() for kind in kinds)
 """The formats that are recognised; `read_trace` takes others too."""

@@ -11,7 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ...traces import (
+    FORMATS,
     LENGTH_TABLES,
+    NAMED_FORMATS,
     TraceError,
     generate_trace,
     read_trace,
@@ -20,8 +22,15 @@ from ...traces import (
     trace_statistics,
     write_trace,
 )
+from ..config.trace_formats import format_named
+from ..config.working_directory import make_working_directory_importable
 
 app = typer.Typer(help="Look at request traces and generate synthetic ones.", no_args_is_help=True)
+
+_FORMAT_HELP = (
+    f"How the file is written: {', '.join(NAMED_FORMATS)}, or module:NAME, a TraceFormat of your own.  "
+    "[default: told from the content]"
+)
 
 Statistics = dict[str, float | int | None]
 
@@ -58,10 +67,14 @@ _LENGTH_ROWS = {
 def show(
     file: Annotated[Path, typer.Argument(help="Azure CSV, Vidur CSV, Mooncake JSON lines, specsched CSV or parquet.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+    given: Annotated[str | None, typer.Option("--format", metavar="NAME", help=_FORMAT_HELP)] = None,
 ) -> None:
     """Print the statistics of a trace: rate, burstiness, lengths."""
-    kind = trace_format(file).name
-    statistics = rounded_statistics(trace_statistics(read_trace(file)))
+    if given is not None:
+        make_working_directory_importable()
+    formats = FORMATS if given is None else format_named(given)
+    kind = trace_format(file, formats).name
+    statistics = rounded_statistics(trace_statistics(read_trace(file, formats)))
     if as_json:
         typer.echo(json.dumps({"trace": file.name, "format": kind, **statistics}, allow_nan=False))
         return

@@ -114,6 +114,8 @@ def _keys(path: KeyPath, data: Mapping[str, Any]) -> list[str] | None:
         return list(here) if isinstance(here, Mapping) else []
     if len(path) == 3 and path[0] == "arms" and path[2] == "policy":
         return policy_keys(here)
+    if path and path[-1] == "drafts" and isinstance(here, Mapping) and here.get("kind") == "python":
+        return None
     keys = known_keys(path, {})  # whatever kinds the file names: another setting may change them
     if keys is not None:
         return keys

@@ -10,18 +10,19 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from ...policies.interface import Policy, PolicyError
+from ...policies.interface import PolicyError
 from ...policies.nearest import suggestion
 from ...policies.registry import POLICIES, build_policy
-from ...sim.drafts import DraftError, make_draft_model
+from ...sim.drafts import DraftError, UserDrafts, make_draft_model
 from ...sim.profile import ProfileError, load_profile
-from ...traces import LENGTH_TABLES
+from ...traces import LENGTH_TABLES, TraceError
 from .document import Document, KeyPath
 from .given import Given, document_of
 from .hardware import profile_of
 from .overrides import override, policy_keys, replace
 from .problems import to_config_error
-from .schema import Arm, ConstantDrafts, Drafts, Experiment, LatentDrafts, Sla, Workload
+from .schema import Arm, ConstantDrafts, Drafts, Experiment, LatentDrafts, PythonDrafts, Sla, Workload
+from .trace_formats import formats_of
 
 GENERATED_REQUESTS = 2000
 """Requests of an open loop that has no trace file and does not say how many."""
@@ -128,6 +129,7 @@ def _fill(experiment: Experiment, document: Document) -> Experiment:
     if isinstance(lengths, str) and lengths not in LENGTH_TABLES:
         hint = suggestion(lengths, LENGTH_TABLES)
         raise document.error(("workload", "lengths"), f"no length table is called {lengths!r}; {hint}")
+    _check_format(experiment.workload, document)
     filled = {
         "arms": {name: _filled_arm(arm, name, document) for name, arm in experiment.arms.items()},
         "drafts": _filled_drafts(experiment.drafts, ("drafts",), document),
@@ -137,6 +139,14 @@ def _fill(experiment: Experiment, document: Document) -> Experiment:
         "sweep": experiment.sweep.model_copy(update={"repetitions": 1}),
     }
     return experiment.model_copy(update=filled)
+
+
+def _check_format(workload: Workload, document: Document) -> None:
+    """Refuse a trace format that there is not."""
+    try:
+        formats_of(workload.format)
+    except TraceError as error:
+        raise document.error(("workload", "format"), str(error)) from None
 
 
 def repeated(seeds: Sequence[int], repetitions: int) -> list[int]:
@@ -157,11 +167,15 @@ def _filled_arm(arm: Arm, name: str, document: Document) -> Arm:
 
 
 def _filled_drafts(drafts: Drafts, key: KeyPath, document: Document) -> Drafts:
-    """Write out the drafter's own block length, and that a constant drafter says what is true of it."""
+    """Write out a drafter's own block length, what a constant one says, and the parameters of the user's own."""
+    given = drafts.model_dump()
     try:
-        model = make_draft_model(drafts.model_dump(), seed=0)
+        model = make_draft_model(given, seed=0)
     except DraftError as error:
-        raise document.error(key, str(error)) from None
+        guilty = _guilty(given, error) if isinstance(drafts, PythonDrafts) else None
+        raise document.error(key if guilty is None else (*key, guilty), str(error)) from None
+    if isinstance(model, UserDrafts):
+        return PythonDrafts.model_validate(_with_fields(model.model, given, but=("seed",)))
     if isinstance(drafts, LatentDrafts):
         return drafts.model_copy(update={"gamma": model.gamma})
     if isinstance(drafts, ConstantDrafts) and drafts.confidence is None:
@@ -216,18 +230,24 @@ def _with_parameters(arm: Arm, name: str, document: Document) -> dict[str, Any]:
     try:
         policy = build_policy(arm.policy, unsafe=arm.unsafe)
     except PolicyError as error:
-        guilty = next((key for key in arm.policy if f"`{key}`" in str(error) and key != "kind"), None)
+        guilty = _guilty(arm.policy, error)
         raise document.error(where if guilty is None else (*where, guilty), str(error)) from None
-    return policy_spec(policy, arm.policy)
+    return _with_fields(policy, arm.policy)
 
 
-def policy_spec(policy: Policy, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the YAML mapping that builds ``policy`` with no default left open."""
-    spec = {key: given[key] for key in ("kind", "object") if key in given}
-    if not dataclasses.is_dataclass(policy):
+def _guilty(given: dict[str, Any], error: Exception) -> str | None:
+    """Return the key that a message names, or None."""
+    return next((key for key in given if f"`{key}`" in str(error) and key != "kind"), None)
+
+
+def _with_fields(built: object, given: dict[str, Any], but: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the YAML mapping that builds an object with no default left open, if it is a dataclass."""
+    if not dataclasses.is_dataclass(built):
         return given
-    for item in dataclasses.fields(policy):
-        value = getattr(policy, item.name)
-        if item.init and item.name not in given and isinstance(value, str | int | float | tuple | None):
+    spec: dict[str, Any] = {key: given[key] for key in ("kind", "object") if key in given}
+    for item in dataclasses.fields(built):
+        value = getattr(built, item.name)
+        wanted = item.init and item.name not in given and item.name not in but
+        if wanted and isinstance(value, str | int | float | tuple | None):
             spec[item.name] = list(value) if isinstance(value, tuple) else value
     return given | spec

@@ -9,11 +9,14 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
+    ConfigDict,
     Discriminator,
     Field,
+    SerializerFunctionWrapHandler,
     Tag,
     field_serializer,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -88,11 +91,26 @@ class Window(Section):
         return self
 
 
+class PythonFormat(Section):
+    """A trace format of the user's own: an object, ``module:NAME``."""
+
+    kind: Literal["python"]
+    object: str
+
+
+def _format_kind(value: Any) -> str:
+    return "object" if isinstance(value, dict | PythonFormat) else "name"
+
+
 class Workload(Section):
     """Which requests come, and how."""
 
     mode: Literal["closed", "open"] = "closed"
     path: str | None = None
+    format: (
+        Annotated[Annotated[str, Tag("name")] | Annotated[PythonFormat, Tag("object")], Discriminator(_format_kind)]
+        | None
+    ) = None
     lengths: (
         Annotated[Annotated[str, Tag("table")] | Annotated[FixedLengths, Tag("fixed")], Discriminator(_lengths_kind)]
         | None
@@ -119,7 +137,17 @@ class Workload(Section):
             raise misfit("arrivals", "kind trace needs `workload.path`, a trace file; or use kind poisson or gamma")
         if self.window is not None and self.path is None:
             raise misfit("window", "cuts a trace file, so it needs `workload.path`; use `requests` without one")
+        if self.format is not None and self.path is None:
+            raise misfit(
+                "format", "says how a trace file is written, so it needs `workload.path`; remove it without one"
+            )
         return self
+
+    @model_serializer(mode="wrap")
+    def _format_only_where_named(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Runs from before there was the key keep the names and the bytes that they had.
+        data: dict[str, Any] = handler(self)
+        return data if self.format is not None else {key: value for key, value in data.items() if key != "format"}
 
 
 class MultiplesOf(Section):
@@ -189,8 +217,22 @@ class RecordedDrafts(Section):
     path: str
 
 
+class PythonDrafts(Section):
+    """A draft model of the user's own: a class, ``module:Class``; its parameters are further keys."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: Literal["python"]
+    object: str
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The further keys."""
+        return dict(self.model_extra or {})
+
+
 Prefill = Annotated[NoPrefill | DisaggregatedPrefill, Field(discriminator="kind")]
-Drafts = Annotated[LatentDrafts | ConstantDrafts | RecordedDrafts, Field(discriminator="kind")]
+Drafts = Annotated[LatentDrafts | ConstantDrafts | RecordedDrafts | PythonDrafts, Field(discriminator="kind")]
 
 
 class DraftCost(Section):

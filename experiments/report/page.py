@@ -106,12 +106,18 @@ def _facts(runs: Sequence[Sequence[Experiment]]) -> Iterator[Column]:
     tell: dict[str, Callable[[Experiment], str]] = {
         "profile": lambda each: each.hardware.profile,
         "load": lambda each: f"{each.workload.mode}, {', '.join(map(load_text, each.sweep.load))}",
-        "drafts": lambda each: " ".join(filter(None, (each.drafts.kind, getattr(each.drafts, "profile", None)))),
+        "drafts": _drafter,
         "arms": lambda each: ", ".join(each.arms),
         "seeds": lambda each: str(len(each.seeds) * each.sweep.repetitions) if each.tune is None else _seeds(each.tune),
     }
     for name, told in tell.items():
         yield name, ["; ".join(dict.fromkeys(map(told, each))) or NONE for each in runs]
+
+
+def _drafter(experiment: Experiment) -> str:
+    drafts = experiment.drafts
+    named = drafts.object if drafts.kind == "python" else getattr(drafts, "profile", None)
+    return " ".join(filter(None, (drafts.kind, named)))
 
 
 def _seeds(tune: Tune) -> str:

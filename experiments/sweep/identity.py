@@ -17,7 +17,7 @@ import polars
 from ...policies.registry import POLICIES
 from ...sim.profile import Profile, dump_profile, load_profile
 from ..config.errors import ConfigError
-from ..config.schema import Experiment, RecordedDrafts, expanded_arms
+from ..config.schema import Drafts, Experiment, PythonDrafts, PythonFormat, RecordedDrafts, expanded_arms
 from .source import shipped_hash, source_hash, user_hash
 
 
@@ -30,7 +30,7 @@ def identity(experiment: Experiment) -> dict[str, Any]:
     config["output"] = {"records": config["output"]["records"]}
     for path, digest in file_hashes(experiment).items():
         _set(config, path, f"sha256:{digest}")
-    return {"config": config, "code": {**versions(), "source": source_hash(), **_policy_code(experiment)}}
+    return {"config": config, "code": {**versions(), "source": source_hash(), **_listed_code(experiment)}}
 
 
 def point_key(whole: Mapping[str, Any], experiment: Experiment, arm: str, load: float, seed: int) -> str:
@@ -65,11 +65,19 @@ def profile_hash(profile: Profile) -> str:
 def _files(experiment: Experiment) -> Iterator[tuple[str, str]]:
     if experiment.workload.path is not None:
         yield "workload.path", experiment.workload.path
-    if isinstance(experiment.drafts, RecordedDrafts):
-        yield "drafts.path", experiment.drafts.path
+    for key, drafts in _drafts(experiment):
+        if isinstance(drafts, RecordedDrafts):
+            yield f"{key}.path", drafts.path
+        if isinstance(drafts, PythonDrafts) and isinstance(drafts.parameters.get("path"), str):
+            yield f"{key}.path", drafts.parameters["path"]
+
+
+def _drafts(experiment: Experiment) -> Iterator[tuple[str, Drafts]]:
+    """Yield the drafters and their key paths."""
+    yield "drafts", experiment.drafts
     for name, arm in experiment.arms.items():
-        if isinstance(arm.drafts, RecordedDrafts):
-            yield f"arms.{name}.drafts.path", arm.drafts.path
+        if arm.drafts is not None:
+            yield f"arms.{name}.drafts", arm.drafts
 
 
 def _set(data: dict[str, Any], path: str, value: str) -> None:
@@ -89,22 +97,35 @@ def versions() -> dict[str, str]:
     }
 
 
-def _policy_code(experiment: Experiment) -> dict[str, str]:
-    """Return the hashes of policy files that no import statement names: the user's, or those found by the registry."""
+def _listed_code(experiment: Experiment) -> dict[str, str]:
+    """Return the hashes of files that no import statement names: the user's, and policies found by the registry."""
     hashes = {}
+    for what, path in _user_objects(experiment):
+        module = path.partition(":")[0]
+        hashes[module] = user_hash(Path(_origin(module, what)))
     for arm in experiment.arms.values():
-        if arm.policy["kind"] == "python":
-            module = str(arm.policy["object"]).partition(":")[0]
-            hashes[module] = user_hash(Path(_origin(module)))
-        else:
+        if arm.policy["kind"] != "python":
             module = POLICIES[arm.policy["kind"]].__module__
             listed = shipped_hash(module)
             hashes |= {} if listed is None else {module: listed}
     return hashes
 
 
-def _origin(module: str) -> str:
+def _user_objects(experiment: Experiment) -> Iterator[tuple[str, str]]:
+    """Yield what each object of the user's is, and its ``module:Name``."""
+    for arm in experiment.arms.values():
+        if arm.policy["kind"] == "python":
+            yield "policy", str(arm.policy["object"])
+    for _, drafts in _drafts(experiment):
+        if isinstance(drafts, PythonDrafts):
+            yield "draft model", drafts.object
+    if isinstance(experiment.workload.format, PythonFormat):
+        yield "trace format", experiment.workload.format.object
+
+
+def _origin(module: str, what: str = "policy") -> str:
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
-        raise ConfigError(f"policy module {module} has no source file; put the class in a file of its own")
+        thing = "object" if what == "trace format" else "class"
+        raise ConfigError(f"{what} module {module} has no source file; put the {thing} in a file of its own")
     return spec.origin

@@ -43,14 +43,18 @@ from ..config.hardware import profile_of
 from ..config.schema import (
     Arm,
     DisaggregatedPrefill,
+    Drafts,
     Experiment,
     FixedLengths,
     FlashArrivals,
     GammaArrivals,
+    PythonFormat,
+    RecordedDrafts,
     WaveArrivals,
     Workload,
     expanded_arms,
 )
+from ..config.trace_formats import formats_of
 
 POOL = 8192
 """Requests generated for a closed loop, which starts over with new texts when they run out."""
@@ -91,16 +95,17 @@ def build_scenario(experiment: Experiment, arm: str, load: float, seed: int) -> 
     chosen, workload, hardware = expanded_arms(experiment)[arm], experiment.workload, experiment.hardware
     policy = build_policy(chosen.policy, unsafe=chosen.unsafe)
     drafts = chosen.drafts or experiment.drafts
-    if drafts.kind == "recorded" and workload.window is not None:
+    model = make_draft_model(drafts.model_dump(), seed)
+    if model.replays and workload.window is not None:
         raise DraftError(
-            f"arm {arm}: `workload.window` numbers the requests anew, so a recording (`drafts.path` {drafts.path}) no "
-            "longer fits them; cut the trace file itself"
+            f"arm {arm}: `workload.window` numbers the requests anew, so {_replayed(drafts)} no longer fits them; cut "
+            "the trace file itself"
         )
     return Scenario(
         policy=policy,
         cost=_cost(experiment, chosen, policy, hardware.lookup),
         planning=_cost(experiment, chosen, policy, hardware.planning_lookup) if hardware.planning_lookup else None,
-        drafts=make_draft_model(drafts.model_dump(), seed),
+        drafts=model,
         requests=build_requests(workload, chosen.domains or workload.domains, load, seed),
         mode=workload.mode,
         concurrency=int(load) if workload.mode == "closed" else hardware.max_num_seqs,
@@ -112,6 +117,12 @@ def build_scenario(experiment: Experiment, arm: str, load: float, seed: int) -> 
         warmup=workload.warmup,
         unsafe=chosen.unsafe,
     )
+
+
+def _replayed(drafts: Drafts) -> str:
+    if isinstance(drafts, RecordedDrafts):
+        return f"a recording (`drafts.path` {drafts.path})"
+    return f"what `{getattr(drafts, 'object', drafts.kind)}` replays"
 
 
 def build_requests(workload: Workload, mix: dict[str, float] | None, load: float, seed: int) -> Requests:
@@ -168,23 +179,27 @@ def _from_file(workload: Workload, load: float, seed: int) -> pl.DataFrame:
 
 
 def _trace(workload: Workload) -> pl.DataFrame:
-    trace = read_trace_once(Path(str(workload.path)))
+    trace = read_trace_once(Path(str(workload.path)), workload.format)
     cut = workload.window
     return trace if cut is None else window(trace, cut.start_s, cut.end_s, cut.limit)
 
 
-def read_trace_once(path: Path) -> pl.DataFrame:
+def read_trace_once(path: Path, given: str | PythonFormat | None = None) -> pl.DataFrame:
     """Read a trace file, once in each process as long as its content is the same: all points of a sweep replay it.
 
     A worker of a cluster outlives the command, and the file may change in between.
+
+    Args:
+        path: of the file.
+        given: its format (`formats_of`).
     """
     content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
-    return _read_trace(path, content)
+    return _read_trace(path, content, given)
 
 
 @lru_cache(maxsize=2)
-def _read_trace(path: Path, content: str) -> pl.DataFrame:
-    return read_trace(path)
+def _read_trace(path: Path, content: str, given: str | PythonFormat | None) -> pl.DataFrame:
+    return read_trace(path, formats_of(given))
 
 
 def _cost(experiment: Experiment, arm: Arm, policy: Policy, lookup: Lookup) -> StepCost:

@@ -31,13 +31,13 @@ Advance = Callable[[], None]
 
 
 OTHER_INPUTS = (
-    "a worker of the cluster has other code or files than this machine: the policy's module, the trace, the profile, "
+    "a worker of the cluster has other code or files than this machine: a module of yours, the trace, the profile, "
     "recorded drafts, or the version of Python, NumPy or Polars; make them the same there, restart the workers and "
     "--resume"
 )
 
 
-CHANGED = "a policy's module has changed since this worker of the cluster loaded it; restart the workers and --resume"
+CHANGED = "a module of yours has changed since this worker of the cluster loaded it; restart the workers and --resume"
 
 _LOADED: dict[str, str] = {}
 """Hashes of code, of users' modules too, when this process first met them."""
@@ -196,7 +196,7 @@ def _work(task: Task) -> Outcome:
 
 
 def _other_inputs(task: Task) -> str | None:
-    """Return what is wrong if a point has another key in this process, or its policy's module has changed under it."""
+    """Return what is wrong if a point has another key in this process, or a user's module has changed under it."""
     point, experiment = task.point, task.experiment
     whole = identity(experiment)
     if any(_LOADED.setdefault(name, found) != found for name, found in whole["code"].items()):
