@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import polars as pl
+
+from .table import OPTIONAL, TraceError
 
 Container = Literal["CSV", "JSON lines", "parquet"]
 
 SECONDS_RULE = "a finite number of seconds >= 0"
 MILLISECONDS_RULE = "a finite number of milliseconds >= 0"
 DATE_RULE = "a date and time such as 2023-11-16 18:15:46.6805900 (years 1900 to 2099, at most 9 fractional digits)"
+
+TAKEN_OVER = ("request_id", *OPTIONAL)
+"""Canonical columns that a file may have beside the three it needs."""
 
 _DATE = (
     r"^((?:19|20)[0-9]{2}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2}:[0-9]{2})"
@@ -26,18 +31,27 @@ _DATE = (
 
 @dataclass(frozen=True)
 class TraceFormat:
-    """One trace format: where its columns are and what its times mean. Pass your own to `read_trace`.
+    """One trace format: where its columns are and what its times mean.
+
+    One of your own goes to `read_trace`, or by ``module:NAME`` into `workload.format` of an experiment file or behind
+    ``specsched traces show --format``.
 
     Attributes:
         name: what messages call it.
         container: how the rows are stored.
         arrival, prompt, output: the names of the three columns a trace needs.
-        ticks: turns the arrival column, String, into numbers of one unit; null where it cannot be read. Integers
-            keep times exact that a float of seconds since 1970 would round.
+        ticks: turns the arrival column, String ``[n]``, into numbers ``[n]`` of one unit; null where it cannot be
+            read. Integers keep times exact that a float of seconds since 1970 would round. In JSON lines a string
+            comes in its quotes, so that it does not pass for a number. A parquet file's arrivals must be numbers, and
+            are taken as they are. `plain_number` and `date_nanoseconds` are two to choose from.
         ticks_per_s: that unit.
         time_rule: the rule ``ticks`` keeps, in words, for the error message.
-        also: further canonical columns that are taken over where the file has them.
+        also: further canonical columns (``request_id``, ``domain``, ``session_id``) that are taken over where the
+            file has them.
         foreign: columns that mark another format with the same names, and why it cannot be read.
+
+    Raises:
+        TraceError: for a container that there is not, a column that is no name, or a unit that is not above 0.
     """
 
     name: str
@@ -50,6 +64,25 @@ class TraceFormat:
     time_rule: str
     also: tuple[str, ...] = ()
     foreign: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.container not in get_args(Container):
+            raise self._refusal("container", f"one of {', '.join(get_args(Container))}", self.container)
+        for name in ("name", "arrival", "prompt", "output", "time_rule"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value:
+                raise self._refusal(name, "a text that is not empty", value)
+        if not callable(self.ticks):
+            raise self._refusal("ticks", "a function from a column of text to a column of numbers", self.ticks)
+        number = isinstance(self.ticks_per_s, int | float) and not isinstance(self.ticks_per_s, bool)
+        if not number or not 0 < self.ticks_per_s < float("inf"):
+            raise self._refusal("ticks_per_s", "a finite number above 0", self.ticks_per_s)
+        unknown = [name for name in self.also if name not in TAKEN_OVER]
+        if unknown:
+            raise self._refusal("also", f"a tuple of names among {', '.join(TAKEN_OVER)}", unknown[0])
+
+    def _refusal(self, name: str, rule: str, value: object) -> TraceError:
+        return TraceError(f"trace format `{self.name}`: `{name}` must be {rule}, got {value!r}")
 
     @property
     def needs(self) -> tuple[str, str, str]:
@@ -119,7 +152,7 @@ SPECSCHED_CSV = TraceFormat(
     ticks=plain_number,
     ticks_per_s=1.0,
     time_rule=SECONDS_RULE,
-    also=("request_id", "domain", "session_id"),
+    also=TAKEN_OVER,
 )
 SPECSCHED_PARQUET = TraceFormat(
     name="specsched parquet",
@@ -130,7 +163,7 @@ SPECSCHED_PARQUET = TraceFormat(
     ticks=plain_number,
     ticks_per_s=1.0,
     time_rule=SECONDS_RULE,
-    also=("request_id", "domain", "session_id"),
+    also=TAKEN_OVER,
 )
 NAMED_FORMATS: dict[str, tuple[TraceFormat, ...]] = {
     "azure": (AZURE,),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -102,12 +103,11 @@ def _choose(path: Path, content: Content, formats: Sequence[TraceFormat]) -> Tra
 
 
 def _canonical(text: pl.DataFrame, kind: TraceFormat, origin: Origin) -> pl.DataFrame:
-    ticks = kind.ticks(text[kind.arrival])
+    ticks = _ticks(text[kind.arrival], kind, origin)
     check_times(ticks, kind.time_rule, kind.arrival, origin, text[kind.arrival])
     columns = {
         "request_id": pl.int_range(text.height, dtype=pl.Int64, eager=True),
-        # NumPy divides; polars multiplies by the reciprocal, which turns 0.052 s into 0.052000000000000005 s.
-        "arrival_s": pl.Series((ticks - ticks[0]).to_numpy() / kind.ticks_per_s),
+        "arrival_s": _seconds(ticks, kind),
     }
     for column, name in (("prompt_tokens", kind.prompt), ("output_tokens", kind.output)):
         columns[column] = _whole_numbers(text[name])
@@ -115,10 +115,47 @@ def _canonical(text: pl.DataFrame, kind: TraceFormat, origin: Origin) -> pl.Data
     if "request_id" in text.columns:
         bad = _whole_numbers(text["request_id"]).ne_missing(columns["request_id"])
         origin.refuse(bad, "`request_id` must count 0, 1, 2, ..", text["request_id"], "renumber, or drop the column")
-    if "domain" in text.columns:
-        check_domains(text["domain"], origin)
-    columns |= {name: text[name] for name in OPTIONAL if name in text.columns}
+    columns |= {name: _words(text[name], kind) for name in OPTIONAL if name in text.columns}
+    if "domain" in columns:
+        check_domains(columns["domain"], origin)
     return pl.DataFrame(columns)
+
+
+def _ticks(text: pl.Series, kind: TraceFormat, origin: Origin) -> pl.Series:
+    """Return what a format makes of its arrival column.
+
+    Raises:
+        TraceError: if that fails, or gives anything but a number for each row.
+    """
+    try:
+        ticks = kind.ticks(text)
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise TraceError(
+            f"{origin.name}: `ticks` of the format {kind.name} failed on `{kind.arrival}`: {what}"
+        ) from error
+    if not isinstance(ticks, pl.Series) or not ticks.dtype.is_numeric() or len(ticks) != len(text):
+        got = f"{len(ticks)} of {ticks.dtype}" if isinstance(ticks, pl.Series) else repr(ticks)[:60]
+        raise TraceError(
+            f"{origin.name}: `ticks` of the format {kind.name} must return a polars Series of {len(text)} numbers, one "
+            f"for each row, got {got}"
+        )
+    return ticks
+
+
+def _seconds(ticks: pl.Series, kind: TraceFormat) -> pl.Series:
+    """Return seconds since the first row, Float64."""
+    # NumPy divides; polars multiplies by the reciprocal, which turns 0.052 s into 0.052000000000000005 s.
+    return pl.Series((ticks - ticks[0]).to_numpy() / kind.ticks_per_s)
+
+
+def _words(text: pl.Series, kind: TraceFormat) -> pl.Series:
+    """Return a column of words as it is meant: strings of JSON lines come in their quotes."""
+    if kind.container != "JSON lines":
+        return text
+    values = [None if value is None else json.loads(value) for value in text]
+    plain = [each if isinstance(each, str) else value for each, value in zip(values, text, strict=True)]
+    return pl.Series(text.name, plain, pl.String)
 
 
 def _whole_numbers(text: pl.Series) -> pl.Series:
@@ -137,6 +174,9 @@ def _from_parquet(path: Path, kind: TraceFormat, content: Content) -> pl.DataFra
     whole = [name for name, dtype in trace.schema.items() if dtype.is_integer() and name in REQUIRED]
     trace = trace.with_columns(pl.col(whole).cast(pl.Int64, strict=False))
     if trace["arrival_s"].dtype.is_numeric():
+        if kind.ticks_per_s != 1.0 and trace.height:
+            check_times(trace["arrival_s"], kind.time_rule, kind.arrival, Origin(str(path)), trace["arrival_s"])
+            trace = trace.with_columns(arrival_s=_seconds(trace["arrival_s"], kind))
         trace = trace.with_columns(pl.col("arrival_s").cast(pl.Float64))
     check_trace(trace, str(path))
     trace = trace.select([*REQUIRED, *(name for name in OPTIONAL if name in trace.columns)])
