@@ -74,6 +74,8 @@ BREACHES = [
         (NO_CONTRACT, f"{room}/breach.py", "from specsched.policies.testing import x")
         for room in ("policies", "policies/lossless", "sim", "experiments/cli", "traces", "kernels")
     ],
+    (NO_CONTRACT, "sim/breach.py", "from .testing import x"),
+    (NO_CONTRACT, "experiments/sweep/breach.py", "from ...sim import testing"),
     *[
         (NO_BENCH, f"{room}/breach.py", f"from specsched.kernels.{target} import x")
         for room, target in [
