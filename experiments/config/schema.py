@@ -99,7 +99,7 @@ class PythonFormat(Section):
 
 
 def _format_kind(value: Any) -> str:
-    return "object" if isinstance(value, dict | PythonFormat) else "name"
+    return "own" if isinstance(value, dict | PythonFormat) else "name"
 
 
 class Workload(Section):
@@ -108,8 +108,7 @@ class Workload(Section):
     mode: Literal["closed", "open"] = "closed"
     path: str | None = None
     format: (
-        Annotated[Annotated[str, Tag("name")] | Annotated[PythonFormat, Tag("object")], Discriminator(_format_kind)]
-        | None
+        Annotated[Annotated[str, Tag("name")] | Annotated[PythonFormat, Tag("own")], Discriminator(_format_kind)] | None
     ) = None
     lengths: (
         Annotated[Annotated[str, Tag("table")] | Annotated[FixedLengths, Tag("fixed")], Discriminator(_lengths_kind)]

@@ -601,22 +601,60 @@ class Mine(Static):
 """
 
 
-def test_a_policy_of_ones_own_runs_on_a_cluster(tmp_path: Path, scheduler: Any) -> None:
+DRAFTS = """
+from dataclasses import dataclass
+from specsched.sim import DraftModel
+from specsched.sim.drafts import ConstantDrafts
+
+@dataclass(frozen=True)
+class Mine(DraftModel):
+    seed: int
+    odds: float = 0.6
+    gamma: int = 5
+
+    def blocks(self, request, domain, start, count):
+        return ConstantDrafts(self.odds, self.seed, self.gamma).blocks(request, domain, start, count)
+"""
+
+FORMAT = """
+from specsched.traces import TraceFormat, plain_number
+
+MINE = TraceFormat("my log", "CSV", "at", "in", "out", plain_number, 1.0, "a number of seconds")
+"""
+
+
+def test_objects_of_ones_own_run_on_a_cluster(tmp_path: Path, scheduler: Any) -> None:
     address, _ = scheduler
-    (tmp_path / "own_policy.py").write_text(POLICY)
-    own = "static-3: {policy: {kind: python, object: 'own_policy:Mine'}}"
-    (tmp_path / "x.yaml").write_text(TEXT.replace("static-3: {policy: {kind: static, k: 3}}", own))
+    own = {"own_policy": POLICY, "own_drafts": DRAFTS, "own_format": FORMAT}
+    for name, source in own.items():
+        (tmp_path / f"{name}.py").write_text(source)
+    (tmp_path / "t.csv").write_text("at,in,out\n" + "".join(f"{n},10,{20 + n % 7}\n" for n in range(60)))
+    policy = "static-3: {policy: {kind: python, object: 'own_policy:Mine'}}"
+    text = TEXT.replace("static-3: {policy: {kind: static, k: 3}}", policy)
+    text = re.sub("drafts: {.*}", "drafts: {kind: python, object: 'own_drafts:Mine'}", text, count=1)
+    (tmp_path / "x.yaml").write_text(text)
+    trace = (
+        "workload.path=t.csv",
+        "workload.format={kind: python, object: 'own_format:MINE'}",
+        "workload.lengths=null",
+    )
+    settings = [word for setting in trace for word in ("--set", setting)]
+
+    def run(name: str, *place: str) -> subprocess.CompletedProcess[str]:
+        line, environment = command("x.yaml", "-o", name, "-q", *settings, *place)
+        return subprocess.run(line, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+
     for name, place in (("there", ["--cluster", address]), ("here", ["--workers", "1"])):
-        line, environment = command("x.yaml", "-o", name, "-q", *place)
-        done = subprocess.run(line, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = run(name, *place)
         assert done.returncode == 0, done.stderr
     assert contents(tmp_path / "there") == contents(tmp_path / "here")
-    # The workers have loaded the module as it was; another version under the same name must not pass for it.
-    (tmp_path / "own_policy.py").write_text(POLICY + "\n# changed\n")
-    line, environment = command("x.yaml", "-o", "changed", "-q", "--cluster", address)
-    done = subprocess.run(line, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert CHANGED in done.stderr
+    # The workers have loaded the modules as they were; another version under the same name must not pass for it.
+    for name, source in own.items():
+        (tmp_path / f"{name}.py").write_text(source + "\n# changed\n")
+        done = run(f"changed-{name}", "--cluster", address)
+        assert done.returncode == 2
+        assert CHANGED in done.stderr
+        (tmp_path / f"{name}.py").write_text(source)
 
 
 def test_a_trace_that_changes_under_its_path_is_read_again(tmp_path: Path) -> None:
