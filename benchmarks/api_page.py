@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "api.md"
-PATHS = ("experiments", "policies", "policies.testing", "sim", "traces", "kernels.ops")
+PATHS = ("experiments", "policies", "policies.testing", "sim", "sim.testing", "traces", "kernels.ops")
 """The public import paths, below ``specsched``."""
 
 HEAD = """# Public names

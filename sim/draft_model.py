@@ -77,7 +77,7 @@ _OWN = 0x6F776E
 
 
 def text_uniforms(seed: int, request: int, first: int, count: int, stream: int = 0) -> Floats:
-    """Return a uniform in (0, 1) for each text position ``first``, ``first + 1``, .. of a request, float64 ``[count]``.
+    """Return float64 ``[count]``, a uniform in (0, 1) for each text position of a request from ``first`` on.
 
     Each is a function of (seed, stream, request, position) alone, whatever is asked for in one call.
 

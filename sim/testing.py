@@ -28,6 +28,8 @@ from .draft_error import DraftError
 from .draft_model import DraftModel
 from .user_drafts import UserDrafts
 
+__all__ = ["DraftModelContract"]
+
 Blocks = tuple[Floats, Ints]
 
 WINDOW = 512

@@ -104,6 +104,8 @@ def test_a_trace_format_is_one_file(tree: Tree) -> None:
     (tree.folder / "burst.csv").write_text(rows + "45.5,ChatGPT,1087,230,1317,Conversation log\n", encoding="utf-8")
     script = "from specsched.traces import read_trace; print(read_trace('burst.csv').rows())"
     assert tree.python(script) == "[(0, 0.0, 472, 18), (1, 40.5, 1087, 230)]\n"
+    named = tree.python(MAIN, "traces", "show", "burst.csv", "--format", "burst-gpt", "--json")
+    assert '"format": "BurstGPT CSV", "n": 2' in named
 
 
 def test_a_figure_is_one_file_and_its_name(tree: Tree) -> None:

@@ -20,7 +20,7 @@ GUIDE = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
 def workshop(folder: Path, page: Path) -> None:
     """Put into a folder what the guide and a page tell the reader to save, and a trace and a profile of their own."""
     for text in (GUIDE, page.read_text(encoding="utf-8")):
-        for name, source in re.findall(r"[Ss]ave this as `(\w+\.py)`:\n+```python\n(.*?)```", text, re.DOTALL):
+        for name, source in re.findall(r"[Ss]ave this as `([\w.]+)`:\n+```\w+\n(.*?)```", text, re.DOTALL):
             (folder / name).write_text(source, encoding="utf-8")
     contract = next(
         block for block in re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL) if "PolicyContract" in block

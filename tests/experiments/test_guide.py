@@ -57,6 +57,39 @@ def test_own_policy(tmp_path: Path) -> None:
     assert 1.0 < mine["verify_budget"].item() < 8.0
 
 
+def saved(name: str) -> str:
+    """What the guide says to save under a name."""
+    (source,) = re.findall(rf"Save this as `{re.escape(name)}`:\n\n```\w+\n(.*?)```", GUIDE, re.DOTALL)
+    return str(source)
+
+
+def test_own_trace_format(tmp_path: Path) -> None:
+    for name in ("my_format.py", "gateway.csv"):
+        (tmp_path / name).write_text(saved(name))
+    show, sweep = commands("gateway.csv")
+    assert "gateway log" in run(show, tmp_path)
+    more = [f"{1_700_000_001_000 + 250 * number},chat,300,{20 + number}\n" for number in range(60)]
+    (tmp_path / "gateway.csv").write_text(saved("gateway.csv") + "".join(more))
+    run(sweep, tmp_path, *SHORT, "--set", "sweep.load=[4]", "--set", "output.records=[requests]", "--workers", "2")
+    requests = pl.read_parquet(tmp_path / "runs" / "gateway" / "requests" / "static-3-4-0.parquet")
+    assert set(requests["output_tokens"].to_list()) <= {44, 109, 55, *range(20, 80)}
+
+
+def test_own_draft_model(tmp_path: Path) -> None:
+    for name in ("my_drafts.py", "test_my_drafts.py"):
+        (tmp_path / name).write_text(saved(name))
+    (command,) = commands("my_drafts")
+    run(command, tmp_path, *SHORT, "--set", "sweep.load=[4]", "--workers", "2")
+    points = pl.read_parquet(tmp_path / "runs" / "fading" / "points.parquet")
+    lengths = dict(points.select("arm", "accepted_length").rows())
+    assert lengths["static-1"] == pytest.approx(1.9, abs=0.1)
+    assert lengths["static-1"] < lengths["static-3"] < lengths["static-7"] <= lengths["oracle"] + 0.5
+    pytest_command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_drafts.py"]
+    done = subprocess.run(pytest_command, cwd=tmp_path, env=os.environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "7 passed" in done.stdout
+
+
 def test_from_python(capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(blocks("python")[-1], "guide.md", "exec"), {"__name__": "guide"})
     assert float(capsys.readouterr().out.splitlines()[0]) > 0

@@ -171,7 +171,11 @@ def test_whole_loads_are_written_as_such(tmp_path: Path) -> None:
             "latent, profile: mtp-1, gamma: 9",
             "x.yaml:4: drafts: `gamma` must be within",
         ),
-        ("kind: constant, ", "", "x.yaml:4: drafts.kind: must be one of latent, constant, recorded; it is missing"),
+        (
+            "kind: constant, ",
+            "",
+            "x.yaml:4: drafts.kind: must be one of latent, constant, recorded, python; it is missing",
+        ),
         ("kind: constant", "kind: const", "x.yaml:4: drafts.kind: must be one of .*; got 'const'"),
         ("{kind: constant, acceptance: 0.8}", "some", "x.yaml:4: drafts: must be a mapping, got 'some'"),
         ("profile: vllm-dsv4flash-b300-tp4", "lookup: ceil", "x.yaml:3: hardware.profile: is required and missing"),
