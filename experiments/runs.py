@@ -1,4 +1,7 @@
-"""What a run does: read, check, compute, summarize, draw. Nothing is printed but progress, where it is asked for."""
+"""What a run does: read, check, compute, summarize, draw.
+
+Nothing is printed but progress, where it is asked for: what a run came to is printed by the command.
+"""
 
 from __future__ import annotations
 
