@@ -93,3 +93,11 @@ def test_own_draft_model(tmp_path: Path) -> None:
 def test_from_python(capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(blocks("python")[-1], "guide.md", "exec"), {"__name__": "guide"})
     assert float(capsys.readouterr().out.splitlines()[0]) > 0
+
+
+def test_an_experiment_from_python(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(next(block for block in blocks("python") if "run_experiment" in block))
+    done = subprocess.run([sys.executable, "mine.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "throughput_tok_s_gpu" in done.stdout
+    assert len(pl.read_parquet(tmp_path / "runs" / "from_python" / "points.parquet")) == 4
