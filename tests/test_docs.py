@@ -65,4 +65,5 @@ def test_the_contracts_are_those_of_the_project() -> None:
     table = page.split("| contract | in other words |\n|---|---|\n")[1].split("\n\n")[0].splitlines()
     assert [line.strip("| ").split(" | ")[0] for line in table] == [each["name"] for each in contracts]
     (rooms,) = (each["layers"] for each in contracts if "containers" in each)
-    assert f"in the order {', '.join(f'`{room}`' for room in reversed(rooms))};" in page
+    order = [" beside ".join(f"`{room}`" for room in layer.split(" | ")) for layer in reversed(rooms)]
+    assert f"in the order {', '.join(order)};" in page

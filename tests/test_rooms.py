@@ -42,7 +42,7 @@ def test_the_page_shows_the_rooms_as_they_are() -> None:
     [
         ("sim/more.py", "from ..traces import rate"),
         ("experiments/analysis/more.py", "from ..show.canvas import save"),
-        ("experiments/analysis/more.py", "from ...sim import run"),
+        ("experiments/analysis/more.py", "from ...traces import rate"),
         ("experiments/more.py", "x = 1"),
     ],
 )

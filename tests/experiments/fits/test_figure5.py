@@ -92,7 +92,7 @@ def test_neither_calibration_nor_prediction_can_see_figure_5(tmp_path: Path) -> 
     assert file.startswith(str(tmp_path))
     assert seen == []
     assert data == ["latent.json", "published_acceptance.json", "published_confidence.json"]
-    published = ROOT / "experiments" / "data" / FIGURE
+    published = ROOT / "experiments" / "fits" / "data" / FIGURE
     _, seen_beside, _, fitted_beside, points_beside = guarded(ROOT / ".typing", str(published))
     assert seen_beside == []
     assert (fitted, points) == (fitted_beside, points_beside)
@@ -100,7 +100,7 @@ def test_neither_calibration_nor_prediction_can_see_figure_5(tmp_path: Path) -> 
 
 def test_the_figures_a_calibration_gets_hold_no_figure_5() -> None:
     text = json.dumps(load_figures())
-    published = (ROOT / "experiments" / "data" / FIGURE).read_text(encoding="utf-8")
+    published = (ROOT / "experiments" / "fits" / "data" / FIGURE).read_text(encoding="utf-8")
     rejected = [line.split(",")[3] for line in published.splitlines()[3:] if float(line.split(",")[1]) > 0.1]
     assert len(rejected) == 24
     assert not [number for number in rejected if f" {number}," in text]
