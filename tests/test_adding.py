@@ -108,6 +108,20 @@ def test_a_trace_format_is_one_file(tree: Tree) -> None:
     assert '"format": "BurstGPT CSV", "n": 2' in named
 
 
+def test_a_metric_is_one_file_and_its_page(tree: Tree) -> None:
+    assert tree.apply(*blocks("A metric", "diff")) == ["docs/metrics.md", "sim/metrics.py"]
+    points = tree.run(
+        "arms={static-3: {policy: {kind: static, k: 3}}}",
+        "output.effects=[{metric: rejected_per_emitted, along: load, against: 4}]",
+    )
+    per_round, accepted = points["rejected_per_step"].item(), points["accepted_length"].item()
+    assert points["rejected_per_emitted"].item() == pytest.approx(per_round / accepted, rel=0.05)
+    (tree.folder / "tests" / "experiments").mkdir(parents=True)
+    test = tree.folder / "tests" / "experiments" / "test_metrics_doc.py"
+    shutil.copy(ROOT / "tests" / "experiments" / test.name, test)
+    tree.python("import pytest; sys.exit(pytest.main(sys.argv[1:]))", "-q", "-p", "no:cacheprovider", str(test))
+
+
 def test_a_figure_is_one_file_and_its_name(tree: Tree) -> None:
     (diff,) = blocks("A figure", "diff")
     assert tree.apply(diff) == ["experiments/config/schema.py", "experiments/show/acceptance.py"]
