@@ -97,7 +97,7 @@ def test_a_copy_elsewhere_has_the_same_hash(tree: Path) -> None:
         "policies/lossless/checker.py",
         "policies/lossless/explain_text.py",
         "policies/testing/contract.py",
-        "sim/of_nobody.py",
+        "policies/of_a_user.py",
     ],
 )
 def test_what_no_point_runs_through_may_change(edit: Callable[[str, Change], str], name: str) -> None:
@@ -170,13 +170,15 @@ def test_nor_may_the_data_that_it_reads(edit: Callable[[str, Change], str], tree
 
 
 def test_a_module_imported_only_in_a_function_counts(edit: Callable[[str, Change], str]) -> None:
-    late = "from .{0} import y\n\ndef later() -> None:\n    if y:\n        from ..traces import {0}\n        {0}.x()\n"
+    late = (
+        "from .{0} import y\n\ndef later() -> None:\n    if y:\n        from ..policies import {0}\n        {0}.x()\n"
+    )
     edit("sim/near.py", added("y = 1\n"))
-    edit("traces/far.py", added("x = 1\n"))
-    edit("traces/near.py", added("x = 1\n"))
+    edit("policies/far.py", added("x = 1\n"))
+    edit("policies/near.py", added("x = 1\n"))
     first = edit("sim/engine.py", added(late.format("near")))
-    assert edit("traces/far.py", CODE) == first
-    second = edit("traces/near.py", CODE)
+    assert edit("policies/far.py", CODE) == first
+    second = edit("policies/near.py", CODE)
     assert second != first
     assert edit("sim/near.py", CODE) != second
 
