@@ -96,6 +96,17 @@ def test_a_policy_is_one_file(tree: Tree) -> None:
     assert kinds == [*POLICIES, "half"]
 
 
+def test_a_draft_model_of_the_users_needs_no_file_of_the_project(tree: Tree) -> None:
+    assert tree.apply(*blocks("A draft model", "diff")) == ["my_drafts.py"]
+    (text,) = blocks("A draft model", "yaml")
+    points = tree.run(
+        text.strip().replace(": ", "=", 1),
+        "arms={static-4: {policy: {kind: static, k: 4}}}",
+        "workload.cohort=60",
+    )
+    assert points["accepted_length"].item() == pytest.approx(sum(0.6**n for n in range(5)), rel=0.05)
+
+
 def test_a_trace_format_is_one_file(tree: Tree) -> None:
     assert tree.apply(*blocks("A trace format", "diff")) == ["traces/formats.py"]
     rows = (
