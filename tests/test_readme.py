@@ -64,6 +64,7 @@ def test_the_speed_ups() -> None:
     assert f"{light['speedup']:.2f}" == "1.00"
     assert f"nothing at light load, {heavy['speedup']:.2f} at the heaviest" in FLAT
     low, high = mtp["over_band_ends"]
+    assert f"({low:.2f} to {high:.2f} over the assumed drafter costs)" in FLAT
     assert f"95 % interval {mtp['low']:.2f} to {mtp['high']:.2f}; {low:.2f} to {high:.2f} over the assumed" in STUDIES
     for figure in (mtp["geometric_mean"], static["geometric_mean"], heavy["speedup"]):
         assert f"{figure:.2f}" in STUDIES
