@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -49,14 +48,16 @@ class Tree:
         done = subprocess.run(command, cwd=self.folder, env=settings, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         touched = re.findall(r"^\+\+\+ b/(.*)$", diff, re.MULTILINE)
-        # A file of a user's lies beside the rooms, and says `specsched.x`.
-        self.lint([name for name in touched if name.endswith(".py") and "/" in name])
+        for name in touched:
+            if name.endswith(".py"):
+                self.lint(name)
         return sorted(touched)
 
-    def lint(self, files: Sequence[str]) -> None:
-        """Hold the files to the rules of the project."""
-        for command in (["check"], ["format", "--check"]):
-            ruff = [sys.executable, "-m", "ruff", *command, "--no-cache", *files]
+    def lint(self, file: str) -> None:
+        """Hold a file to the rules of the project; one of a user's lies beside the rooms and says `specsched.x`."""
+        check = ["check"] if "/" in file else ["check", "--ignore", "TID251"]
+        for command in (check, ["format", "--check"]):
+            ruff = [sys.executable, "-m", "ruff", *command, "--no-cache", file]
             done = subprocess.run(ruff, cwd=self.folder, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stdout + done.stderr
 
