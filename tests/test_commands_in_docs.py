@@ -6,7 +6,9 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,12 +65,28 @@ def test_what_is_left_to_ci_is_run_by_it() -> None:
         assert "benchmarks/gpu.sh --dry" in ci
 
 
-@pytest.mark.parametrize("page", sorted({command.page for command in RUN}), ids=lambda page: page.name)
-def test_the_commands_of_a_page_run(page: Path, tmp_path: Path) -> None:
-    workshop(tmp_path, page)
+def needs_torch(command: Command) -> bool:
+    """Whether a command is one of the kernel lab's."""
+    return command.text.startswith("specsched kernels")
+
+
+def cases() -> Iterator[Any]:
+    """Yield for every page its commands, those of the kernel lab apart: README and guide are a visitor's first."""
+    for page in sorted({command.page for command in RUN}):
+        ours = [command for command in RUN if command.page == page]
+        light = () if page.stem in ("README", "guide") else pytest.mark.deep
+        for lab, marks in ((False, light), (True, pytest.mark.kernels)):
+            chosen = [command for command in ours if needs_torch(command) == lab]
+            if chosen:
+                yield pytest.param(chosen, marks=marks, id=f"{page.name} kernels" if lab else page.name)
+
+
+@pytest.mark.parametrize("chosen", cases())
+def test_the_commands_of_a_page_run(chosen: list[Command], tmp_path: Path) -> None:
+    workshop(tmp_path, chosen[0].page)
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(tmp_path)}
-    for command in (each for each in RUN if each.page == page):
+    for command in chosen:
         done = subprocess.run(
             shortened(command.text),
             cwd=tmp_path,

@@ -9,6 +9,7 @@ import doctest
 import importlib
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,12 @@ def run_document(path: Path) -> doctest.TestResults:
     return doctest.testfile(str(path), module_relative=False, optionflags=OPTIONS, encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", module_names())
+def with_marks(name: str) -> Any:
+    """Return a module's parameter: the kernel lab is imported where torch is."""
+    return pytest.param(name, marks=pytest.mark.kernels if name.startswith("specsched.kernels.") else ())
+
+
+@pytest.mark.parametrize("name", map(with_marks, module_names()))
 def test_docstrings(name: str) -> None:
     assert run_module(name).failed == 0
 

@@ -1,7 +1,7 @@
 """What is shipped: the tree, the map and the wheel agree, and the wheel works where nothing else is installed.
 
-The archives are built from a copy of the checkout and installed into an environment of their own, once for all tests
-of this file (about half a minute). Nothing here imports the checkout.
+What can be read off the tree is in `make test`. The archives are built from a copy of the checkout and installed into
+an environment of their own, once for all tests of this file, in `make test-deep`. Nothing here imports the checkout.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tarfile
 import tomllib
 import venv
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,6 +97,12 @@ class Shipped:
         done = self.run("python", "-c", script)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+
+def needs_the_wheel(test: Callable[[Shipped], None]) -> Callable[[Shipped], None]:
+    """Mark a test that looks at what is built: half a minute for the first, so one worker runs them all."""
+    marked: Callable[[Shipped], None] = pytest.mark.deep(pytest.mark.xdist_group("wheel")(test))
+    return marked
 
 
 def call(*command: str | Path) -> None:
@@ -186,12 +192,14 @@ def test_kernels_stays_importable_for_others() -> None:
     assert not (ROOT / "kernels/__init__.py").exists()
 
 
+@needs_the_wheel
 def test_the_wheel_holds_the_tree_and_nothing_else(shipped: Shipped) -> None:
     files = set(contents(shipped.wheel_of_sdist))
     assert files == files_of_tree()
     assert {f"specsched/{room}/py.typed" for room in ROOMS.values()} <= files
 
 
+@needs_the_wheel
 def test_the_source_archive_builds_the_same_wheel(shipped: Shipped) -> None:
     assert contents(shipped.wheel_of_sdist) == contents(shipped.wheel_of_tree)
     with tarfile.open(shipped.sdist) as archive:
@@ -199,12 +207,14 @@ def test_the_source_archive_builds_the_same_wheel(shipped: Shipped) -> None:
     assert {"LICENSE", "README.md", "pyproject.toml"} <= names
 
 
+@needs_the_wheel
 def test_the_environment_is_whole_and_light(shipped: Shipped) -> None:
     assert shipped.run("python", "-m", "pip", "check").returncode == 0
     script = "import importlib.util as u; print([n for n in ('torch', 'triton', 'scipy', 'pytest') if u.find_spec(n)])"
     assert shipped.python(script).strip() == "[]"
 
 
+@needs_the_wheel
 def test_every_module_of_the_core_imports_from_the_wheel(shipped: Shipped) -> None:
     paths = sorted(path for path in contents(shipped.wheel_of_sdist) if path.endswith(".py"))
     names = [path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in paths]
@@ -217,18 +227,21 @@ print(len(modules), all(module.__file__.startswith(sys.prefix) for module in mod
     assert shipped.python(script).split() == [str(len(names)), "True"]
 
 
+@needs_the_wheel
 def test_without_the_extra_the_kernel_lab_says_what_to_install(shipped: Shipped) -> None:
     done = shipped.run("specsched", "kernels", "compile")
     assert done.returncode == 2
     assert done.stderr == "error: the kernel lab needs torch and triton; install specsched[kernels]\n"
 
 
+@needs_the_wheel
 def test_help(shipped: Shipped) -> None:
     done = shipped.run("specsched", "--help")
     assert done.returncode == 0, done.stderr
     assert "specsched" in done.stdout
 
 
+@needs_the_wheel
 def test_every_command_runs(shipped: Shipped) -> None:
     found = json.loads(shipped.python(LIST_COMMANDS))
     assert sorted(found) == sorted(COMMANDS), "give every command a small run in COMMANDS"
@@ -238,3 +251,17 @@ def test_every_command_runs(shipped: Shipped) -> None:
         done = shipped.run("specsched", *line.format(shipped=where).split())
         assert done.returncode == 0, f"specsched {line}\n{done.stdout}{done.stderr}"
     assert (shipped.folder / "out/points.parquet").is_file()
+
+
+@needs_the_wheel
+def test_the_twenty_commands_do_the_same_from_the_wheel(shipped: Shipped) -> None:
+    """Exit codes, texts and, on the machine of the record, the bytes of every file."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "benchmarks/same_outputs.py", "--specsched", shipped.bin / "specsched"],
+        cwd=shipped.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith(" commands, 0 differences\n")

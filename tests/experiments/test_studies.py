@@ -23,6 +23,7 @@ from specsched.experiments.sweep.plan import load_plan
 from specsched.experiments.sweep.points import build_scenario, profile_of, run_point
 from specsched.experiments.sweep.store import Point
 from tests.experiments.lag_sweep import TEXT, effect_points, plan_of
+from tests.parts import deep_except
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = runpy.run_path(str(ROOT / "benchmarks" / "study_tables.py"))
@@ -46,7 +47,7 @@ STUDIES = {
 """For each study the points that are computed, and how it is shortened: one seed, few short answers, fewer cases."""
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("name", deep_except(["calibration"], STUDIES))
 def test_a_study_runs_in_a_shortened_form(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     computed, settings = STUDIES[name]
     run = run_experiment(name, tmp_path / "out", settings=settings, workers=1)
@@ -64,6 +65,7 @@ def test_a_study_runs_in_a_shortened_form(name: str, tmp_path: Path, capsys: pyt
     assert "Change of" in capsys.readouterr().out
 
 
+@pytest.mark.deep
 def test_joins_are_priced_for_as_many_steps_as_the_lag(tmp_path: Path) -> None:
     """After a wave the budget of lag L stays apart from that of lag 1 for L steps: above it if joins count as sure,
     below it if they do not count."""

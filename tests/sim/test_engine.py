@@ -15,11 +15,12 @@ from specsched.sim.metrics import Sla, point_metrics, step_regret
 from specsched.sim.profile_schema import profile_from_samples
 from specsched.sim.requests import Requests, SimulationError
 from specsched.sim.scenario import Prefill
+from tests.parts import deep_except
 
 from .scenes import requests, scenario, sloped_profile
 
 
-@pytest.mark.parametrize("k", [1, 3, 7])
+@pytest.mark.parametrize("k", deep_except([3], [1, 3, 7]))
 def test_accepted_length_of_constant_acceptance(k: int) -> None:
     """tau = (1 - alpha^(k+1)) / (1 - alpha) within the 99 % interval of at least 10^6 verification rounds.
 

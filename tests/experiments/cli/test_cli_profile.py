@@ -18,6 +18,8 @@ import pytest
 from specsched.sim.cost import StepCost
 from specsched.sim.profile import load_profile
 
+pytestmark = [pytest.mark.kernels, pytest.mark.xdist_group("cli_profile")]
+
 LAW = """
 import json, sys
 from pathlib import Path

@@ -30,6 +30,8 @@ from specsched.experiments.fits.simplex import minimize
 from specsched.sim.acceptance import LATENT_FILE, Text
 from specsched.sim.drafts import make_draft_model
 
+pytestmark = pytest.mark.xdist_group("figure5")
+
 ROOT = Path(__file__).resolve().parents[3]
 FIGURE = "figure5_published.csv"
 
@@ -78,6 +80,7 @@ def guarded(tree: Path, *arguments: str) -> list:
     return json.loads(done.stdout)
 
 
+@pytest.mark.deep
 def test_neither_calibration_nor_prediction_can_see_figure_5(tmp_path: Path) -> None:
     """In a copy without the published figure both run and give the same numbers as beside it.
 

@@ -224,6 +224,7 @@ def test_a_run_stopped_by_ctrl_c_goes_on_to_the_same_bytes(tmp_path: Path) -> No
     assert json.loads((out / "manifest.json").read_bytes())["computed"] == 24 - finished
 
 
+@pytest.mark.deep
 def test_a_point_with_a_million_row_records_has_the_same_bytes_on_any_number_of_threads(tmp_path: Path) -> None:
     text = TEXT.replace("load: [1, 4]", "load: [256]").replace("cohort: 40", "cohort: 4200")
     text = text.replace("output: 40", "output: 800").replace("  oracle: {policy: {kind: oracle}, unsafe: true}\n", "")

@@ -420,7 +420,13 @@ def test_other_effects_cost_no_point(tmp_path: Path) -> None:
 
 # --- workers that are killed
 
-MANY = TEXT.replace("seeds: [0, 1]", f"seeds: {list(range(17))}")
+
+def many(seeds: int) -> str:
+    """A file of twelve small points a seed."""
+    return TEXT.replace("seeds: [0, 1]", f"seeds: {list(range(seeds))}")
+
+
+MANY = many(17)
 """204 small points."""
 
 
@@ -431,6 +437,7 @@ def killed(pid: int) -> psutil.Process:
     return workers[0]
 
 
+@pytest.mark.deep
 def test_a_sweep_whose_workers_are_killed_twice_ends_with_the_same_bytes(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(MANY)
     out = tmp_path / "killed"
@@ -453,6 +460,7 @@ def test_a_sweep_whose_workers_are_killed_twice_ends_with_the_same_bytes(tmp_pat
     assert len(pl.read_parquet(out / "points.parquet")) == 4 * 2 * 2 * 17
 
 
+@pytest.mark.deep
 def test_a_command_killed_twice_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(MANY)
     out = tmp_path / "killed"
@@ -474,16 +482,17 @@ def unhurried(experiment: Experiment, arm: str, load: float, seed: int) -> Point
     return constant(experiment, arm, load, seed)
 
 
-def test_a_worker_that_died_by_sigkill_loses_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("seeds", "kills"), [(4, (5, 25)), pytest.param(17, (20, 100), marks=pytest.mark.deep)])
+def test_a_worker_that_died_by_sigkill_loses_nothing(tmp_path: Path, seeds: int, kills: tuple[int, ...]) -> None:
     """Workers are children of this process here, so how they ended can be read."""
-    plan = plan_of(tmp_path, MANY)
+    plan = plan_of(tmp_path, many(seeds))
     victims: list[tuple[Any, int]] = []
     done = 0
 
     def advance() -> None:
         nonlocal done
         done += 1
-        if done in (20, 100):
+        if done in kills:
             worker = multiprocessing.active_children()[0]
             assert worker.pid is not None
             os.kill(worker.pid, signal.SIGKILL)
@@ -493,8 +502,8 @@ def test_a_worker_that_died_by_sigkill_loses_nothing(tmp_path: Path) -> None:
     experiments, points = [cell.experiment for cell in plan.cells], points_of(plan)
     sweep = run_points(experiments, points, tmp_path / "out", processes(2), advance, run=unhurried)
     assert [worker.exitcode for worker, _ in victims] == [-signal.SIGKILL] * 2
-    assert [finished for _, finished in victims] == [20, 100]
-    assert done == 204
+    assert tuple(finished for _, finished in victims) == kills
+    assert done == 12 * seeds
     assert (sweep.failures, len(sweep.table)) == ((), len(points))
 
 
@@ -512,7 +521,7 @@ def test_a_point_that_kills_its_worker_twice_is_recorded_and_the_others_are_comp
     assert failure.point == "arm async, load 4, seed 1, arms.async.policy.lag 2, noise none"
     assert "killed twice" in failure.message
     assert len(sweep.table) == len(points) - 1
-    again = run_points(experiments, points, tmp_path / "out", processes(2), run=constant)
+    again = run_points(experiments, points, tmp_path / "out", processes(1), run=constant)
     assert (again.failures, len(again.table)) == ((), len(points))
     alone = [point for point in points if point.name == failure.point]
     assert run_points(experiments, alone, tmp_path / "alone", processes(2), run=suicidal).failures == sweep.failures
@@ -550,6 +559,7 @@ def scheduler(tmp_path: Path) -> Any:
         process.wait()
 
 
+@pytest.mark.deep
 def test_a_cluster_gives_the_same_bytes_with_a_worker_killed(tmp_path: Path, scheduler: Any) -> None:
     address, (_, first, _) = scheduler
     (tmp_path / "x.yaml").write_text(MANY)
@@ -623,6 +633,7 @@ MINE = TraceFormat("my log", "CSV", "at", "in", "out", plain_number, 1.0, "a num
 """
 
 
+@pytest.mark.deep
 def test_objects_of_ones_own_run_on_a_cluster(tmp_path: Path, scheduler: Any) -> None:
     address, _ = scheduler
     own = {"own_policy": POLICY, "own_drafts": DRAFTS, "own_format": FORMAT}

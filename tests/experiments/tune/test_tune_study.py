@@ -171,6 +171,7 @@ def outcome(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in names}
 
 
+@pytest.mark.deep
 def test_worker_counts_and_ctrl_c_leave_no_trace(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(TEXT)
     run_tuning(str(tmp_path / "x.yaml"), output=tmp_path / "one", workers=1, trials=16, quiet=True)
@@ -289,6 +290,7 @@ def suicidal(experiment: Experiment, arm: str, load: float, seed: int) -> PointR
     return formula(experiment, arm, load, seed)
 
 
+@pytest.mark.deep
 def test_a_candidate_that_kills_its_workers_fails_and_the_study_goes_on(tmp_path: Path) -> None:
     space = space_of(tmp_path, trials=8)
     folder = tmp_path / "s"
@@ -569,14 +571,15 @@ def test_the_planted_optimum_is_what_its_file_says() -> None:
         assert metrics["throughput_tok_s_gpu"] == pytest.approx(by_hand(k, load), rel=0.05)
 
 
-def test_the_planted_optimum_is_found_in_nine_of_ten_studies(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("studies", "least"), [(2, 2), pytest.param(10, 9, marks=pytest.mark.deep)])
+def test_the_planted_optimum_is_found_in_nine_of_ten_studies(tmp_path: Path, studies: int, least: int) -> None:
     def run(experiment: Experiment, arm: str, load: float, seed: int) -> PointResult:
         noise = 1 + 0.02 * np.random.default_rng([seed, int(load)]).normal()
         value = by_hand(experiment.arms[arm].policy["k"], int(load)) * noise
         return PointResult({"throughput_tok_s_gpu": value, "safety": "safe", "bound": False})
 
     found = []
-    for seed in range(10):
+    for seed in range(studies):
         space = load_space(shipped_experiments()["tune_planted"], [f"tune.seed={seed}"])
         folder = tmp_path / str(seed)
         folder.mkdir()
@@ -585,7 +588,7 @@ def test_the_planted_optimum_is_found_in_nine_of_ten_studies(tmp_path: Path) -> 
         table = trials_table(study, space)
         best = table.row(front_of(table, space.tune.objectives)[0], named=True)
         found.append((best["arms.static.policy.k"], best["sweep.load"]))
-    assert found.count((1, 32)) >= 9, found
+    assert found.count((1, 32)) >= least, found
 
 
 FLAT = """\
@@ -618,7 +621,8 @@ def test_on_a_flat_profile_the_interval_includes_zero(tmp_path: Path) -> None:
     assert objective["verdict"] == "no difference shown"
 
 
-def test_the_best_of_pure_noise_does_not_win_on_held_out_seeds(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("studies", "most"), [(2, 0), pytest.param(8, 1, marks=pytest.mark.deep)])
+def test_the_best_of_pure_noise_does_not_win_on_held_out_seeds(tmp_path: Path, studies: int, most: int) -> None:
     """The luck of the best of 24 stays on the tuning seeds: of 8 studies at most 1 may claim a win (2.5 % each)."""
 
     def noise(experiment: Experiment, arm: str, load: float, seed: int) -> PointResult:
@@ -627,7 +631,7 @@ def test_the_best_of_pure_noise_does_not_win_on_held_out_seeds(tmp_path: Path) -
         return PointResult({"throughput_tok_s_gpu": value, "interactivity_tok_s_user": 400.0, "safety": "safe"})
 
     wins, gains = 0, []
-    for seed in range(8):
+    for seed in range(studies):
         space = space_of(tmp_path / "n", f"tune.seed={seed}")
         folder = tmp_path / str(seed)
         folder.mkdir()
@@ -643,4 +647,4 @@ def test_the_best_of_pure_noise_does_not_win_on_held_out_seeds(tmp_path: Path) -
         )
         wins += verdict(tuned, default, space.tune)["beats"]
     assert np.mean(gains) > 1.03  # on the tuning seeds noise looks like a gain
-    assert wins <= 1
+    assert wins <= most
