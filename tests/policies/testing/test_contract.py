@@ -459,6 +459,7 @@ def test_an_impure_policy_is_caught(name: str) -> None:
     assert "keep what is remembered in the state" in found["test_pure"] or "`view.coin`" in found["test_pure"]
 
 
+@pytest.mark.deep
 def test_undecided_by_rule_passes_with_a_warning() -> None:
     """The stopping set fails, exact laws find nothing: not accused, and not kept quiet either."""
     contract = suite(SpiesOnTheUnverified(), examples=20)
