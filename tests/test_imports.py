@@ -9,7 +9,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import pairwise, permutations, product
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,10 @@ INTERFACE = "sim sees only the interface of policies"
 LIGHT = "sim, policies and traces stay light"
 TEST_TOOLS = "test tools stay in tests"
 
-INSIDE: list[str] = next(each["layers"] for each in CONTRACTS_READ if each["name"] == ROOMS_INSIDE)
-"""The rooms of experiments from `cli`, which nothing calls, down."""
+INSIDE: list[list[str]] = next(
+    [layer.split(" | ") for layer in each["layers"]] for each in CONTRACTS_READ if each["name"] == ROOMS_INSIDE
+)
+"""The rooms of experiments from `cli`, which nothing calls, down; rooms that stand beside each other together."""
 
 
 def inside(room: str) -> str:
@@ -61,8 +63,17 @@ BREACHES = [
     (LAYERS, "kernels/bench/breach.py", "from ...policies import x"),
     (LAYERS, "drafter/breach.py", "from ..sim import x"),
     (LAYERS, "sim/breach.py", "from ..drafter import stub"),
-    *[(ROOMS_INSIDE, inside(low), f"import specsched.experiments.{high}") for high, low in pairwise(INSIDE)],
-    (ROOMS_INSIDE, inside(INSIDE[-1]), f"import specsched.experiments.{INSIDE[0]}"),
+    *[
+        (ROOMS_INSIDE, inside(low), f"import specsched.experiments.{high}")
+        for above, below in pairwise(INSIDE)
+        for high, low in product(above, below)
+    ],
+    *[
+        (ROOMS_INSIDE, inside(one), f"import specsched.experiments.{other}")
+        for beside in INSIDE
+        for one, other in permutations(beside, 2)
+    ],
+    (ROOMS_INSIDE, inside(INSIDE[-1][0]), f"import specsched.experiments.{INSIDE[0][0]}"),
     (ROOMS_INSIDE, "experiments/config/breach.py", "def late() -> None:\n    from ..report.page import x"),
     (ROOMS_INSIDE, "experiments/breach.py", "x = 1"),
     (ROOMS_INSIDE, "experiments/breach/__init__.py", "x = 1"),
