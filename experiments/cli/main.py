@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -63,14 +64,19 @@ def run(
     )
 
 
+def _run_alone(command: Callable[..., None], context: typer.Context) -> None:
+    """Hand the words of a command, unread so far, to the function that knows their meaning."""
+    alone = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+    alone.command()(command)
+    alone(args=context.args, prog_name=f"specsched {context.info_name}")
+
+
 @app.command(context_settings=_UNREAD, add_help_option=False)
 def report(context: typer.Context) -> None:
     """Write one HTML page about finished runs."""
     from . import report as cli_report
 
-    alone = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    alone.command()(cli_report.report)
-    alone(args=context.args, prog_name="specsched report")
+    _run_alone(cli_report.report, context)
 
 
 @app.command(context_settings=_UNREAD, add_help_option=False)
@@ -78,9 +84,7 @@ def tune(context: typer.Context) -> None:
     """Search the parameters of an arm and compare the best with the default on held-out seeds (extra `tune`)."""
     from . import tune as cli_tune
 
-    alone = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    alone.command()(cli_tune.tune)
-    alone(args=context.args, prog_name="specsched tune")
+    _run_alone(cli_tune.tune, context)
 
 
 @app.command(context_settings=_UNREAD, add_help_option=False)
@@ -96,9 +100,7 @@ def profiles(context: typer.Context) -> None:
     """List the step-cost profiles, or show one: its risers as a table and its curve as a figure."""
     from . import profiles as cli_profiles
 
-    alone = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    alone.command()(cli_profiles.profiles)
-    alone(args=context.args, prog_name="specsched profiles")
+    _run_alone(cli_profiles.profiles, context)
 
 
 @app.command(context_settings=_UNREAD, add_help_option=False)
@@ -106,9 +108,7 @@ def check(context: typer.Context) -> None:
     """Look for a world in which a scheduler changes the output distribution; exit code 1 if there is one."""
     from . import check as cli_check
 
-    alone = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    alone.command()(cli_check.check)
-    alone(args=context.args, prog_name="specsched check")
+    _run_alone(cli_check.check, context)
 
 
 @app.command(context_settings=_UNREAD, add_help_option=False)
