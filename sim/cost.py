@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import NoReturn
+from dataclasses import dataclass
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -16,12 +17,55 @@ _DEFAULT_MAX_TOKENS = 4096
 _LISTED = 256
 
 
+@dataclass(slots=True)
+class PlannedStep:
+    """A step that is about to run: all that its time may depend on.
+
+    Attributes:
+        lengths: int64 ``[R]``, drafts verified by row.
+        rows: requests ``R`` in the batch.
+        verified: sum of the lengths; the batch has an anchor a row more.
+        depth: drafts drafted for each row, whatever is verified of them.
+        context_tokens: context lengths summed over the rows; any number where the cost does not read them.
+        waits: whether the batch size waited for this step's confidences.
+    """
+
+    lengths: Ints
+    rows: int
+    verified: int
+    depth: int
+    context_tokens: int
+    waits: bool
+
+
+class StepTime(NamedTuple):
+    """What a step takes, by cause.
+
+    Attributes:
+        busy: verify, draft, host and context seconds; the noise of step times scales these and leaves the stall alone.
+        verify: seconds of the target model at the reference context.
+        draft: seconds of the drafter.
+        host: seconds that every step takes on top.
+        context: seconds that contexts longer than the reference add (shorter ones: a negative number).
+        stall: seconds in which the GPU waits for the host to read confidences.
+        executed_tokens: batch size that ran.
+    """
+
+    busy: float
+    verify: float
+    draft: float
+    host: float
+    context: float
+    stall: float
+    executed_tokens: int
+
+
 class StepCost:
     """Prices of steps on one profile; immutable, shared by policies and engine.
 
-    A step of ``B`` batch tokens and ``R`` rows lasts
-    ``verify_seconds(B) + draft_seconds(R) + host_seconds + context_seconds(R, sum of contexts)``, and a sync stall
-    more for policies that wait for this step's confidences. ``table(R)[B]`` is the sum of the first three.
+    What a step takes is asked with `step`, which is told everything about it. A planner, who weighs many sizes of one
+    step, reads ``table(R)[B]``: verify, draft and host seconds of ``B`` batch tokens and ``R`` rows; to that come
+    `context_seconds`, which no length changes, and the stall.
 
     Args:
         profile: the samples.
@@ -38,6 +82,7 @@ class StepCost:
         gpus: GPUs that run a step.
         host_seconds: added to every step.
         sync_stall_seconds: the stall.
+        reads_context: whether a step's time depends on the context lengths of its rows.
         max_tokens: largest priced batch size.
         max_rows: most rows with a known draft cost; ``max_tokens`` when nothing is drafted.
         verify_table: float64 ``[max_tokens + 1]``, `verify_seconds` by batch tokens, read-only; entry 0 repeats
@@ -69,6 +114,7 @@ class StepCost:
             "sync_stall_seconds",
             profile.host.sync_stall_seconds if sync_stall_seconds is None else sync_stall_seconds,
         )
+        self.reads_context = profile.context.seconds_per_token is not None
         self.is_flat = curve.is_flat
         self.max_tokens = min(curve.largest, _DEFAULT_MAX_TOKENS) if max_tokens is None else max_tokens
         if self.max_tokens < 1:
@@ -84,11 +130,35 @@ class StepCost:
         self._base = self.verify_table + self.host_seconds
         self._verify: list[float] = self.verify_table.tolist()
         self._padded: list[int] = curve.executed(tokens).tolist()
+        self._drafting: dict[int, float] = {0: 0.0}
+        self._times: dict[tuple[int, int, bool], StepTime] = {}
         self._tables: dict[int, Floats] = {}
         self._listed: dict[tuple[int, int, int], tuple[float, ...]] = {}
         self._check_context_slope()
         if self.is_flat:
             warnings.warn(_flat(profile.name), FlatProfileWarning, stacklevel=2)
+
+    def step(self, planned: PlannedStep) -> StepTime:
+        """Return what a step takes.
+
+        Nothing is checked here, since the loop asks once a step: `require` has looked at the largest step of a run.
+        """
+        if self.reads_context:  # hardly two steps have the same sum of contexts
+            context = self.context_seconds(planned.rows, planned.context_tokens)
+            return self._time(planned.rows, planned.verified, context, planned.waits)
+        key = planned.rows, planned.verified, planned.waits
+        time = self._times.get(key)
+        if time is None:
+            time = self._times[key] = self._time(planned.rows, planned.verified, 0.0, planned.waits)
+        return time
+
+    def _time(self, rows: int, verified: int, context: float, waits: bool) -> StepTime:
+        tokens = rows + verified
+        verify, draft, host = self._verify[tokens], self.draft_seconds(rows), self.host_seconds
+        # In the order of `table`, so that what a planner read there is, to the last bit, what the step then takes.
+        busy = verify + host + draft + context
+        stall = self.sync_stall_seconds if waits else 0.0
+        return StepTime(busy, verify, draft, host, context, stall, self._padded[tokens])
 
     def padded(self, tokens: int) -> int:
         """Return the batch size that is executed for ``tokens``: a captured size, or ``tokens`` itself (eager).
@@ -120,7 +190,10 @@ class StepCost:
         Raises:
             ProfileError: outside the row counts of the profile.
         """
-        return 0.0 if self._draft is None or rows == 0 else self._draft.at(rows)
+        seconds = self._drafting.get(rows)
+        if seconds is None:
+            seconds = self._drafting[rows] = 0.0 if self._draft is None else self._draft.at(rows)
+        return seconds
 
     def context_seconds(self, rows: int, context_tokens: int) -> float:
         """Return seconds from context lengths: ``context_tokens`` summed over the rows, against the reference.

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 import simpy
 
 from ..policies import Generation, Ints, LaggedBudget, LaggedView, check_lengths, failed, start_state, total, unpacked
+from .admission import Admission
 from .array_rows import ArrayRows
 from .cohort import make_cohort
+from .cost import PlannedStep
 from .history import History
 from .list_rows import ListRows
 from .noise import StepNoise
-from .records import RequestLog, RowLog, StepLog
+from .records import RequestLog, RequestRecord, RowLog, RowRecords, StepLog, StepRecord
 from .rows import Left, NoDrafts, Rows
 from .scenario import Prefill, Result, Scenario
 
@@ -38,6 +39,23 @@ def run(scenario: Scenario) -> Result:
         PolicyError: if the policy fails or returns lengths that the step cannot execute; names policy, step and row.
     """
     return _Run(scenario).result()
+
+
+class _Waiting(NamedTuple):
+    """A request in line for decode; ``ready_s`` is None without prefill."""
+
+    request: int
+    arrival_s: float
+    ready_s: float | None
+
+
+class _Times(NamedTuple):
+    """What is known of a running request's times."""
+
+    arrival_s: float
+    ready_s: float | None
+    admitted_s: float
+    first_token_s: float
 
 
 class _Run:
@@ -58,18 +76,18 @@ class _Run:
         self.state: Any = start_state(scenario.policy)
         self.safe_budget = scenario.policy if isinstance(scenario.policy, LaggedBudget) else None
         self.closed = scenario.mode == "closed"
-        self.stall_seconds = scenario.cost.sync_stall_seconds if scenario.policy.stalls else 0.0
+        self.cost = scenario.cost
         self.planning = scenario.planning or scenario.cost
-        self.has_context = any(
-            each.profile.context.seconds_per_token is not None for each in (scenario.cost, self.planning)
-        )
-        self.waiting: deque[tuple[int, float, float | None]] = deque()
-        self.times: dict[int, tuple[float, float | None, float, float]] = {}
+        self.reads_context = self.cost.reads_context or self.planning.reads_context
+        self.waits = scenario.policy.stalls
+        self.waiting: deque[_Waiting] = deque()
+        self.times: dict[int, _Times] = {}
         self.wake = self.env.event()
         self.now = 0.0  # the decode stage's clock; SimPy's catches up when others act
         self.issued = 0
         self.over = False
         self.to_come = len(scenario.requests)
+        self.admission = Admission(scenario)
         self.cohort = make_cohort(scenario)
         self.slots = simpy.Resource(self.env, scenario.prefill.slots) if scenario.prefill else None
 
@@ -84,19 +102,13 @@ class _Run:
         self.env.run(until=self.env.process(self._decode()))
         start, end = self.cohort.window
         return Result(
-            steps=self.steps.table(self.batch.gamma, self.scenario.cost.padded, self.stall_seconds),
-            requests=self._requests_table(),
+            steps=self.steps.table(),
+            requests=self.finished.table(self.cohort.contains),
             rows=self.rows.table() if self.rows else None,
             window_s=(start, end),
             gpus=self.scenario.cost.gpus,
             with_prefill=self.slots is not None,
         )
-
-    def _requests_table(self) -> pl.DataFrame:
-        """Return finished requests; cohort membership is known only now."""
-        table = self.finished.table()
-        orders = table["order"].to_list()
-        return table.with_columns(cohort=pl.Series([self.cohort.contains(order) for order in orders], dtype=pl.Boolean))
 
     # --- where requests come from
 
@@ -132,7 +144,7 @@ class _Run:
 
     def _ready(self, request: int, arrival: float, ready: float | None) -> None:
         """Put a request in line for decode."""
-        self.waiting.append((request, arrival, ready))
+        self.waiting.append(_Waiting(request, arrival, ready))
         if not self.wake.triggered:
             self.wake.succeed()
 
@@ -142,8 +154,10 @@ class _Run:
         """Run steps while there are rows, wait while there are none."""
         batch, env, rows_log = self.batch, self.env, self.rows
         step = 0
+        stirred = True
         while not self.over:
-            if env.peek() <= self.now:
+            # Between two steps only a row that leaves makes an event; looking for one is dear where there is none.
+            if stirred and env.peek() <= self.now:
                 yield from self._catch_up()
             if self.waiting:
                 self._admit(step)
@@ -155,22 +169,45 @@ class _Run:
                 self.wake = env.event()
                 yield self.wake
                 self.now = env.now
+                stirred = True
                 continue
             begun = self.now
             generation, outcomes = batch.draft()
-            lengths, verified, seconds, context_seconds = self._plan(step, generation, outcomes)
+            planned = self._plan(step, generation, outcomes)
+            took = self.cost.step(planned)
+            busy = took.busy * self.noise.factor(step) if self.noisy else took.busy
+            seconds = busy + took.stall
             self.now = begun + seconds
             # Without another event before the step ends there is nothing to wait for, unless rows that leave make one.
             if self.slots is not None or env.peek() <= self.now:
                 yield from self._catch_up()
-            rows, drafting = batch.rows, batch.drafting_rows
-            totals = batch.commit(lengths, outcomes)
-            self.steps.add((begun, seconds, rows, drafting, verified, *totals, context_seconds))
+            accepted, emitted, acceptable = batch.commit(planned.lengths, outcomes)
+            self.steps.add(
+                StepRecord(
+                    step,
+                    begun,
+                    seconds,
+                    planned.rows,
+                    batch.drafting_rows,
+                    batch.drafted,
+                    planned.verified,
+                    accepted,
+                    emitted,
+                    acceptable,
+                    planned.rows + planned.verified,
+                    took.executed_tokens,
+                    took.context,
+                    took.stall,
+                )
+            )
             if rows_log is not None:
-                self._record_rows(rows_log, step, lengths, outcomes)
+                self._record_rows(rows_log, step, planned.lengths, outcomes)
             step += 1
-            for left in batch.advance():
+            gone = batch.advance()
+            for left in gone:
+                self.admission.leave(left.entry)
                 self._leave(left, step)
+            stirred = bool(gone)
 
     def _catch_up(self) -> Generator[simpy.Event, None, None]:
         """Let everything happen that happens up to now: what is ready when a step ends joins the next one."""
@@ -180,32 +217,32 @@ class _Run:
     def _admit(self, step: int) -> None:
         """Let waiting requests join while there is room."""
         joined = False
-        while self.waiting and self.batch.rows < self.scenario.concurrency and not self.over:
-            request, arrival, ready = self.waiting.popleft()
+        while self.waiting and not self.over:
+            request, arrival, ready = self.waiting[0]
             entry = request % len(self.scenario.requests)
+            if not self.admission.may_join(entry):
+                break
+            self.waiting.popleft()
             order, now = self.cohort.admitted, self.now
             self.cohort.admit(order, now)
             # A closed loop's client takes the first token with the transfer; an open loop's when prefill ends.
             first = now if self.closed or ready is None else ready
-            self.times[order] = (arrival, ready, now, first)
+            self.times[order] = _Times(arrival, ready, now, first)
             self.to_come -= 1
             if int(self.scenario.requests.output_tokens[entry]) == 1:
                 self._leave(Left(order, request, entry, step, 0, 0), step)
             else:
+                self.admission.join(entry)
                 self.batch.join(order, request, entry, step)
                 joined = True
         if joined:
             self.batch.joined()
 
-    def _plan(self, step: int, generation: Generation, outcomes: list[int] | Ints) -> tuple[Ints, int, float, float]:
-        """Ask the policy for lengths; return them, their sum, the step's seconds and its context seconds."""
-        batch, cost, policy = self.batch, self.scenario.cost, self.scenario.policy
+    def _plan(self, step: int, generation: Generation, outcomes: list[int] | Ints) -> PlannedStep:
+        """Ask the policy for lengths."""
+        batch, policy = self.batch, self.scenario.policy
         rows = batch.rows
-        context_seconds = believed = 0.0
-        if self.has_context:
-            context = total(batch.context())
-            context_seconds = cost.context_seconds(rows, context)
-            believed = self.planning.context_seconds(rows, context)
+        context_tokens = total(batch.context()) if self.reads_context else 0
         past = LaggedView(
             step,
             batch.requests,
@@ -214,7 +251,7 @@ class _Run:
             self.planning,
             self.history.lagged(batch.order, batch.gamma),
             batch.context,
-            believed,
+            self.planning.context_seconds(rows, context_tokens) if self.reads_context else 0.0,
             self.noise.coin,
         )
         try:
@@ -228,47 +265,46 @@ class _Run:
         lengths, self.state = unpacked(answer, policy, step)
         lengths, verified = check_lengths(lengths, batch.available, policy, step, batch.requests)
         self.history.add(batch.order, generation)
-        seconds = float(cost.table(rows)[rows + verified]) + context_seconds
-        if self.noisy:
-            seconds *= self.noise.factor(step)
-        return lengths, verified, seconds + self.stall_seconds, context_seconds
+        return PlannedStep(lengths, rows, verified, batch.gamma, context_tokens, self.waits)
 
     def _record_rows(self, log: RowLog, step: int, lengths: Ints, outcomes: list[int] | Ints) -> None:
         """Keep what each row of the step did."""
         accepted, emitted = self.batch.row_commits()
         log.add(
-            step=np.full(self.batch.rows, step),
-            request=self.batch.requests,
-            available=self.batch.available,
-            verified=lengths,
-            accepted=accepted,
-            emitted=emitted,
-            acceptable=np.array(outcomes, np.int64),
+            RowRecords(
+                step=np.full(self.batch.rows, step),
+                request=self.batch.requests,
+                available=self.batch.available,
+                verified=lengths,
+                accepted=accepted,
+                emitted=emitted,
+                acceptable=np.array(outcomes, np.int64),
+            )
         )
 
     def _leave(self, left: Left, steps_until: int) -> None:
         """Record a finished request and, in a closed loop, ask for the next."""
         requests = self.scenario.requests
-        arrival, ready, admitted, first = self.times.pop(left.order)
+        times = self.times.pop(left.order)
         steps = steps_until - left.joined
-        self.finished.entries.append(
-            (
-                left.order,
-                left.request,
-                int(requests.name[left.entry]),
-                requests.domains[int(requests.domain[left.entry])],
-                False,
-                int(requests.prompt_tokens[left.entry]),
-                int(requests.output_tokens[left.entry]),
-                arrival,
-                ready,
-                admitted,
-                first,
-                self.now if steps else first,
-                steps,
-                max(steps - 1, 0) * self.batch.gamma,
-                left.verified,
-                left.accepted,
+        self.finished.add(
+            RequestRecord(
+                order=left.order,
+                request=left.request,
+                name=int(requests.name[left.entry]),
+                domain=requests.domains[int(requests.domain[left.entry])],
+                cohort=False,  # filled in when the run ends
+                prompt_tokens=int(requests.prompt_tokens[left.entry]),
+                output_tokens=int(requests.output_tokens[left.entry]),
+                arrival_s=times.arrival_s,
+                ready_s=times.ready_s,
+                admitted_s=times.admitted_s,
+                first_token_s=times.first_token_s,
+                last_token_s=self.now if steps else times.first_token_s,
+                steps=steps,
+                drafted=max(steps - 1, 0) * self.batch.gamma,
+                verified=left.verified,
+                accepted=left.accepted,
             )
         )
         self.cohort.leave(left.order)

@@ -1,124 +1,158 @@
-"""What a run leaves behind: one row per step, one per finished request, and one per row of a step if asked."""
+"""What a run leaves behind: one record per step, per finished request, and per row of a step if asked.
+
+The fields of a record are the columns of its table, in this order; their types are the columns' types.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from itertools import starmap
+from struct import Struct
+from typing import NamedTuple, get_args, get_type_hints
 
 import numpy as np
 import polars as pl
 
-from ..policies import Floats, Ints
+from ..policies import Ints
 
-STEP_COLUMNS = (
-    "step",
-    "start_s",
-    "step_seconds",
-    "rows",
-    "drafting_rows",
-    "drafted",
-    "verified",
-    "accepted",
-    "emitted",
-    "acceptable",
-    "batch_tokens",
-    "executed_tokens",
-    "context_seconds",
-    "stall_seconds",
-)
-"""Columns of the step table."""
+_COLUMN_TYPES: dict[type, type[pl.DataType]] = {
+    int: pl.Int64,
+    float: pl.Float64,
+    bool: pl.Boolean,
+    str: pl.String,
+}
 
-_LOGGED = (
-    "start_s",
-    "step_seconds",
-    "rows",
-    "drafting_rows",
-    "verified",
-    "accepted",
-    "emitted",
-    "acceptable",
-    "context_seconds",
-)
-_BLOCK = 1 << 16
+
+class StepRecord(NamedTuple):
+    """A step, as begun: `docs/metrics.md` says what each column means."""
+
+    step: int
+    start_s: float
+    step_seconds: float
+    rows: int
+    drafting_rows: int
+    drafted: int
+    verified: int
+    accepted: int
+    emitted: int
+    acceptable: int
+    batch_tokens: int
+    executed_tokens: int
+    context_seconds: float
+    stall_seconds: float
+
+
+class RequestRecord(NamedTuple):
+    """A finished request.
+
+    ``ready_s`` is None without prefill. ``cohort`` is known when the run ends: a log takes any value and fills it in.
+    """
+
+    order: int
+    request: int
+    name: int
+    domain: str
+    cohort: bool
+    prompt_tokens: int
+    output_tokens: int
+    arrival_s: float
+    ready_s: float | None
+    admitted_s: float
+    first_token_s: float
+    last_token_s: float
+    steps: int
+    drafted: int
+    verified: int
+    accepted: int
+
+
+class RowRecords(NamedTuple):
+    """The rows of a step by column, each int64 ``[R]``."""
+
+    step: Ints
+    request: Ints
+    available: Ints
+    verified: Ints
+    accepted: Ints
+    emitted: Ints
+    acceptable: Ints
+
+
+def columns(record: type[NamedTuple]) -> dict[str, type[pl.DataType]]:
+    """Return the columns of a record's table with their types; a field that may be None may be null."""
+    return {name: _COLUMN_TYPES[kind] for name, kind in _fields(record).items()}
+
+
+def _fields(record: type[NamedTuple]) -> dict[str, type]:
+    hints = get_type_hints(record).items()
+    return {name: next((each for each in get_args(hint) if each is not type(None)), hint) for name, hint in hints}
+
+
+_STEP_TYPES = {name: np.dtype({int: np.int64, float: np.float64}[kind]) for name, kind in _fields(StepRecord).items()}
+_PACKED_STEP = Struct("".join({int: "q", float: "d"}[kind] for kind in _fields(StepRecord).values()))
+_REQUEST_COLUMNS = columns(RequestRecord)
+_BLOCK = 4096
 
 
 class StepLog:
-    """Steps as float64 blocks; every count is far under 2**53 and so exact."""
+    """Steps, packed to 8 bytes a column: a long run has a million of them, and a tuple takes three times as much."""
 
     def __init__(self) -> None:
-        self._open: list[float] = []
-        self._blocks: list[Floats] = []
+        self._open: list[StepRecord] = []
+        self._packed = bytearray()
 
-    def add(self, values: tuple[float, ...]) -> None:
-        """Append a step: start, seconds, rows, rows with drafts, verified, accepted, emitted, acceptable, context."""
-        self._open.extend(values)
-        if len(self._open) >= _BLOCK:
+    def add(self, record: StepRecord) -> None:
+        """Append a step."""
+        self._open.append(record)
+        if len(self._open) == _BLOCK:
             self._close()
 
     def _close(self) -> None:
-        self._blocks.append(np.array(self._open).reshape(-1, len(_LOGGED)))
+        # By the block, since one call of `pack` from the step loop costs more than all fourteen numbers in it.
+        self._packed += b"".join(starmap(_PACKED_STEP.pack, self._open))
         self._open.clear()
 
-    def table(self, gamma: int, padded: Callable[[int], int], stall_seconds: float) -> pl.DataFrame:
-        """Return the steps as a table of `STEP_COLUMNS`, with what follows from what was logged."""
-        self._close()
-        data = np.concatenate(self._blocks)
-        columns: dict[str, Floats | Ints] = {"step": np.arange(len(data))}
-        for index, name in enumerate(_LOGGED):
-            values = data[:, index].copy()
-            columns[name] = values if name.endswith(("_s", "_seconds")) else values.astype(np.int64)
-        tokens = columns["rows"] + columns["verified"]
-        columns["drafted"] = columns["drafting_rows"] * gamma
-        columns["batch_tokens"] = tokens
-        columns["executed_tokens"] = np.array([padded(size) for size in tokens.tolist()], np.int64)
-        columns["stall_seconds"] = np.full(len(data), stall_seconds)
-        return pl.DataFrame({name: columns[name] for name in STEP_COLUMNS})
-
-
-@dataclass
-class RequestLog:
-    """Finished requests, one tuple each."""
-
-    entries: list[tuple[object, ...]] = field(default_factory=list)
-
-    SCHEMA = {  # noqa: RUF012 - a dataclass would take an annotated one for a field
-        "order": pl.Int64,
-        "request": pl.Int64,
-        "name": pl.Int64,
-        "domain": pl.String,
-        "cohort": pl.Boolean,
-        "prompt_tokens": pl.Int64,
-        "output_tokens": pl.Int64,
-        "arrival_s": pl.Float64,
-        "ready_s": pl.Float64,
-        "admitted_s": pl.Float64,
-        "first_token_s": pl.Float64,
-        "last_token_s": pl.Float64,
-        "steps": pl.Int64,
-        "drafted": pl.Int64,
-        "verified": pl.Int64,
-        "accepted": pl.Int64,
-    }
-
     def table(self) -> pl.DataFrame:
-        """Return the requests in order of admission."""
-        return pl.DataFrame(self.entries, schema=self.SCHEMA, orient="row").sort("order")
+        """Return the steps, one a row."""
+        self._close()
+        data = np.frombuffer(self._packed, np.dtype(list(_STEP_TYPES.items())))
+        return pl.DataFrame({name: data[name].copy() for name in StepRecord._fields})
 
 
-@dataclass
+class RequestLog:
+    """Finished requests."""
+
+    def __init__(self) -> None:
+        self._records: list[RequestRecord] = []
+
+    def add(self, record: RequestRecord) -> None:
+        """Append a request."""
+        self._records.append(record)
+
+    def table(self, in_cohort: Callable[[int], bool]) -> pl.DataFrame:
+        """Return the requests in order of admission.
+
+        Args:
+            in_cohort: whether the request admitted as number ``order`` belongs to the cohort.
+        """
+        known = [record._replace(cohort=in_cohort(record.order)) for record in self._records]
+        return pl.DataFrame(known, schema=_REQUEST_COLUMNS, orient="row").sort("order")
+
+
 class RowLog:
     """Every row of every step, kept only on request: 48 bytes a row."""
 
-    parts: list[dict[str, Ints]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self._parts: list[RowRecords] = []
 
-    COLUMNS = ("step", "request", "available", "verified", "accepted", "emitted", "acceptable")
-
-    def add(self, **columns: Ints) -> None:
+    def add(self, rows: RowRecords) -> None:
         """Append the rows of a step."""
-        self.parts.append(columns)
+        self._parts.append(rows)
 
     def table(self) -> pl.DataFrame:
         """Return all rows, by step and then admission."""
-        if not self.parts:
-            return pl.DataFrame(schema=dict.fromkeys(self.COLUMNS, pl.Int64))
-        return pl.DataFrame({name: np.concatenate([part[name] for part in self.parts]) for name in self.COLUMNS})
+        if not self._parts:
+            return pl.DataFrame(schema=dict.fromkeys(RowRecords._fields, pl.Int64))
+        return pl.DataFrame(
+            dict(zip(RowRecords._fields, map(np.concatenate, zip(*self._parts, strict=True)), strict=True))
+        )
