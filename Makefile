@@ -40,7 +40,7 @@ picture: $(VENV)/.core
 # Every test is in one of four parts (.ci/check_parts.py). Only `test-kernels` needs torch, which it installs; reading
 # tests/kernels imports it, so the others do not look there.
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest
-TWO_WORKERS := -n 2 --dist loadgroup
+TWO_WORKERS := -n 2
 NO_TORCH := --ignore=tests/kernels
 
 test: $(VENV)/.test

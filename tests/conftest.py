@@ -1,14 +1,26 @@
-"""Fixtures shared by all tests, and the rule that a skip fails the run unless its reason is on a committed list."""
+"""Fixtures shared by all tests, which of them share a worker, and the rule that a skip needs a reason on a list."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")
+
+ONE_WORKER = (
+    "tests/experiments/cli/test_cli_bench.py",
+    "tests/experiments/cli/test_cli_profile.py",
+    "tests/experiments/fits/test_figure5.py",
+    "tests/experiments/report",
+    "tests/kernels/test_joint_law.py",
+    "tests/test_commands_in_docs.py",
+    "tests/test_packaging.py",
+)
+"""Files and folders whose tests go to one worker: they make something once that takes seconds, or are long."""
 
 
 @pytest.fixture(scope="session")
@@ -68,6 +80,27 @@ class SkipGuard:
             terminalreporter.section("skips that are not on the list", red=True)
             terminalreporter.line("\n".join(self.refused))
             terminalreporter.line(f"run what they need, or list the reason in {ALLOWED_SKIPS.name} and say why")
+
+
+def together(nodeid: str) -> str:
+    """Return what a test must share a worker with: its entry of ``ONE_WORKER``, or itself."""
+    path = nodeid.partition("::")[0]
+    return next((place for place in ONE_WORKER if path == place or path.startswith(f"{place}/")), nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each worker the next test when it is free, those of one entry together and the entries first.
+
+    The mark `xdist_group` would say the same, but pytest 9.2 and xdist 3.8 ignore it without a word.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByNeed(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return together(nodeid)
+
+    return ByNeed(config, log)
 
 
 def pytest_configure(config: pytest.Config) -> None:

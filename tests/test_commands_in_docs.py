@@ -71,10 +71,10 @@ def needs_torch(command: Command) -> bool:
 
 
 def cases() -> Iterator[Any]:
-    """Yield for every page its commands, those of the kernel lab apart: README and guide are a visitor's first."""
+    """Yield for every page its commands, those of the kernel lab apart: the README's are a visitor's first."""
     for page in sorted({command.page for command in RUN}):
         ours = [command for command in RUN if command.page == page]
-        light = () if page.stem in ("README", "guide") else pytest.mark.deep
+        light = () if page.stem == "README" else pytest.mark.deep
         for lab, marks in ((False, light), (True, pytest.mark.kernels)):
             chosen = [command for command in ours if needs_torch(command) == lab]
             if chosen:

@@ -100,8 +100,8 @@ class Shipped:
 
 
 def needs_the_wheel(test: Callable[[Shipped], None]) -> Callable[[Shipped], None]:
-    """Mark a test that looks at what is built: half a minute for the first, so one worker runs them all."""
-    marked: Callable[[Shipped], None] = pytest.mark.deep(pytest.mark.xdist_group("wheel")(test))
+    """Mark a test that looks at what is built, which takes half a minute for the first of them."""
+    marked: Callable[[Shipped], None] = pytest.mark.deep(test)
     return marked
 
 

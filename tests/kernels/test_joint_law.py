@@ -30,7 +30,7 @@ from tests.sim.scenes import requests, scenario
 A, B = 0, 1
 
 # A confidence of exactly 0 comes of exp(200), which NumPy warns of in the interpreter.
-pytestmark = [pytest.mark.filterwarnings("ignore::RuntimeWarning:triton"), pytest.mark.xdist_group("joint_law")]
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 
 
 def fractions(*values: str) -> tuple[Fraction, ...]:

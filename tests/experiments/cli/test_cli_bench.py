@@ -16,7 +16,7 @@ import pytest
 from specsched.experiments.config.errors import ConfigError
 from specsched.experiments.show.bench import SCHEMA, bench_figure, bench_table, timed, write_table
 
-pytestmark = [pytest.mark.kernels, pytest.mark.xdist_group("cli_bench")]
+pytestmark = pytest.mark.kernels
 
 TIMES = ("p20_us", "p50_us", "p80_us", "repeats", "floor_us", "floor_over_p50")
 

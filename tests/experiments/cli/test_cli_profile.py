@@ -18,7 +18,7 @@ import pytest
 from specsched.sim.cost import StepCost
 from specsched.sim.profile import load_profile
 
-pytestmark = [pytest.mark.kernels, pytest.mark.xdist_group("cli_profile")]
+pytestmark = pytest.mark.kernels
 
 LAW = """
 import json, sys

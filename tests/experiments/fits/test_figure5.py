@@ -30,8 +30,6 @@ from specsched.experiments.fits.simplex import minimize
 from specsched.sim.acceptance import LATENT_FILE, Text
 from specsched.sim.drafts import make_draft_model
 
-pytestmark = pytest.mark.xdist_group("figure5")
-
 ROOT = Path(__file__).resolve().parents[3]
 FIGURE = "figure5_published.csv"
 

@@ -31,8 +31,6 @@ from specsched.experiments.sweep.finished import read_run
 from specsched.experiments.sweep.plan import load_plan
 from specsched.experiments.sweep.points import run_point
 
-pytestmark = pytest.mark.xdist_group("report")
-
 
 class Reader(HTMLParser):
     """Collects tables by caption, identifiers, references and the text of paragraphs."""
