@@ -1,6 +1,6 @@
 """The simulator: requests, drafts, step costs and the step loop; tables out."""
 
-from .cost import StepCost
+from .cost import PlannedStep, StepCost, StepTime
 from .draft_model import text_uniforms
 from .drafts import DraftError, DraftModel, make_draft_model
 from .engine import run
@@ -21,6 +21,7 @@ __all__ = [
     "DraftError",
     "DraftModel",
     "FlatProfileWarning",
+    "PlannedStep",
     "Prefill",
     "Profile",
     "ProfileError",
@@ -30,6 +31,7 @@ __all__ = [
     "SimulationError",
     "Sla",
     "StepCost",
+    "StepTime",
     "dump_profile",
     "load_profile",
     "make_draft_model",

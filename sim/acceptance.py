@@ -43,10 +43,12 @@ class Text:
 
     def ease(self, fast: Floats, slow: Floats) -> Floats:
         """Return what a token adds to the logit of its acceptance, from two standard normals."""
+        # Tukey's g of a standard normal z = sqrt(1 - memory) fast + sqrt(memory) slow: (exp(g z) - 1) / g.
         result = fast * (self.skew * math.sqrt(1.0 - self.memory))
         result += slow * (self.skew * math.sqrt(self.memory))
         np.expm1(result, out=result)
         result *= self.spread / self.skew
+        # One end only: the distribution has a long tail towards easy tokens, which expm1 lets grow without end.
         np.minimum(result, self.easiest, out=result)
         return result
 
@@ -120,6 +122,7 @@ def load_acceptance(name: str) -> AcceptanceProfile:
 
 def parse_acceptance(data: Mapping[str, Any]) -> dict[str, AcceptanceProfile]:
     """Return the drafters of a file like the shipped ``latent.json`` by name."""
+    # One text for all of the file: two drafters that meet the same tokens find the same ones hard.
     text, view = Text(**data["text"]), ConfidenceView(**data["confidence"])
     return {name: _profile(name, fields, text, view) for name, fields in data["profiles"].items()}
 

@@ -12,15 +12,18 @@ from .profile_schema import Profile, ProfileError, default_captured_sizes, parse
 
 ANALYTIC_PREFIX = "analytic:"
 
+# Assumptions: what large kernels reach of the peaks that data sheets name, and the least time of a collective.
 MEMORY_EFFICIENCY = 0.8
 COMPUTE_EFFICIENCY = 0.7
 ALLREDUCE_LATENCY_S = 5e-6
+# The shape of Llama 3, whose sizes the rule for layers is fitted to: its vocabulary, and 8 key-value heads of 128.
 VOCABULARY = 128_256
 KV_WIDTH = 8 * 128
 DRAFT_LAYERS = 5
 GAMMA = 7
 
 _CAPTURE_LIMIT = 512
+# Begins right above the last graph, so that losing the graphs is seen where it happens.
 _EAGER_SIZES = (513, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 4096, 6144, 8192, 16384)
 _DRAFT_ROWS = (1, 2, 4, *range(8, 257, 8), *range(272, 1025, 16))
 _DTYPES = {"bf16": 2, "fp8": 1}
@@ -103,6 +106,7 @@ class Roofline:
     @property
     def hidden(self) -> float:
         """Model width, from 12 * layers * hidden^2 parameters."""
+        # 4 hidden^2 weights for attention and 8 for the feed-forward part of a layer.
         return math.sqrt(self.billions * 1e9 / (12 * self.layers))
 
     def step_seconds(self, tokens: int) -> float:
@@ -112,6 +116,7 @@ class Roofline:
     def draft_seconds(self, rows: int) -> float:
         """Return seconds to draft: `DRAFT_LAYERS` of the layers and one LM head over ``rows`` blocks of `GAMMA`."""
         tokens = rows * GAMMA
+        # A target of fewer layers than the drafter would be slower to draft for than to run.
         share = min(1.0, DRAFT_LAYERS / self.layers)
         return share * self.step_seconds(tokens) + self._matrix_seconds(VOCABULARY * self.hidden, tokens)
 
@@ -125,6 +130,8 @@ class Roofline:
         return _DTYPES[self.dtype]
 
     def _matrix_seconds(self, parameters: float, tokens: int) -> float:
+        # Every weight is read once a step, whatever the batch: below the ridge of the roofline more tokens cost
+        # nothing.
         memory = parameters * self._bytes / (self.tp * self.gpu.bandwidth * MEMORY_EFFICIENCY)
         compute = 2 * parameters * tokens / (self.tp * self.gpu.flops[self.dtype] * COMPUTE_EFFICIENCY)
         return max(memory, compute)
@@ -132,6 +139,7 @@ class Roofline:
     def _allreduce_seconds(self, tokens: int) -> float:
         if self.tp == 1:
             return 0.0
+        # A ring: each link carries the activations, 2 bytes each whatever the weights have, 2 (tp - 1) / tp times.
         moved = 2 * (self.tp - 1) / self.tp * tokens * self.hidden * 2
         return ALLREDUCE_LATENCY_S + moved / self.gpu.link
 
@@ -192,6 +200,7 @@ def _billions(name: str, word: str) -> float:
 
 
 def _check_memory(name: str, gpu: GPU, weights_gb: float, tp: int) -> None:
+    # Weights alone. How much KV cache has to fit beside them is not known here.
     if weights_gb > tp * gpu.memory_gb:
         raise ProfileError(
             f"analytic profile `{name}`: {weights_gb:.0f} GB of weights do not fit in {tp} x {gpu.memory_gb:.0f} GB; "

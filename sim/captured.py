@@ -37,6 +37,7 @@ def with_captured_sizes(profile: Profile, sizes: CapturedSizes) -> Profile:
     else:
         kept = tuple(sizes)
         _check(profile, kept)
+    # Not validated again: sizes that ascend and have samples still do with some of them left out.
     return profile.model_copy(update={"captured_sizes": kept})
 
 

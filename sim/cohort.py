@@ -19,8 +19,11 @@ def make_cohort(scenario: Scenario) -> Cohort:
     """
     if scenario.mode == "closed":
         size = scenario.cohort or max(200, 4 * scenario.concurrency)
+        # Rows that begin at once stay in step with each other for a while. Unless the scenario says when, what is
+        # measured begins after the last of them has left.
         return Cohort(scenario.warmup, size, first_generation=scenario.concurrency)
     count = len(scenario.requests)
+    # A tenth at either end, where the queue fills up or runs dry.
     warmup = scenario.warmup if scenario.warmup is not None else count // 10
     size = scenario.cohort if scenario.cohort is not None else count - 2 * warmup
     if size < 2 or warmup + size > count:
@@ -52,6 +55,8 @@ class Cohort:
     def admit(self, order: int, now: float) -> None:
         """Note an admission."""
         self.admitted = order + 1
+        # Both ends of the window are admissions. Ends of requests would do for long runs only: short requests finish
+        # first, so a window of the first to finish is biased by length (section 7).
         if self.warmup is not None and order == self.warmup:
             self.window[0] = now
         if self.warmup is not None and order == self.warmup + self.size - 1:

@@ -13,6 +13,7 @@ from ..policies import Floats, Ints
 from .curve import LOOKUPS, Lookup, build_curve, no_sample
 from .profile_schema import DraftSamples, FlatProfileWarning, Profile, ProfileError
 
+# Profiles reach 16,384 tokens, decode batches do not; a table is kept for every number of rows.
 _DEFAULT_MAX_TOKENS = 4096
 _LISTED = 256
 
@@ -125,11 +126,14 @@ class StepCost:
         self._draft = _DraftCurve(profile, _not_negative("draft_scale", draft_scale)) if drafts else None
         self.max_rows = self.max_tokens if self._draft is None else self._draft.most
         tokens = np.arange(self.max_tokens + 1)
+        # Entry 0 repeats entry 1: no step is empty, and a batch size is an index without a shift.
         self.verify_table = curve.at(np.maximum(tokens, 1), lookup)
         self.verify_table.flags.writeable = False
+        # What all rows have in common: a table for a number of rows is one addition.
         self._base = self.verify_table + self.host_seconds
         self._verify: list[float] = self.verify_table.tolist()
         self._padded: list[int] = curve.executed(tokens).tolist()
+        # Memos. A run has few different numbers of rows and sizes of batches, and each of its steps asks.
         self._drafting: dict[int, float] = {0: 0.0}
         self._times: dict[tuple[int, int, bool], StepTime] = {}
         self._tables: dict[int, Floats] = {}
@@ -143,9 +147,11 @@ class StepCost:
 
         Nothing is checked here, since the loop asks once a step: `require` has looked at the largest step of a run.
         """
+        # Hardly two steps have the same sum of contexts.
         if self.reads_context:  # hardly two steps have the same sum of contexts
             context = self.context_seconds(planned.rows, planned.context_tokens)
             return self._time(planned.rows, planned.verified, context, planned.waits)
+        # All that a time without context depends on so far; a term that reads `depth` or `lengths` belongs in here.
         key = planned.rows, planned.verified, planned.waits
         time = self._times.get(key)
         if time is None:
@@ -230,6 +236,7 @@ class StepCost:
         made = self._listed.get(key)
         if made is None:
             made = tuple(self.table(rows)[first : first + most + 1].tolist())
+            # Long lists are rarely asked for twice, and each would take as much room as a table.
             if most <= _LISTED:
                 self._listed[key] = made
         return made
@@ -243,6 +250,7 @@ class StepCost:
         if tokens > self.max_tokens:
             self._refuse_tokens(tokens)
         if self._draft is not None:
+            # Between the two the curve has no holes, so that every number of rows has a price if these have.
             self._draft.at(1)
             self._draft.at(rows)
 
@@ -256,6 +264,7 @@ class StepCost:
 
     def _check_context_slope(self) -> None:
         slope, reference = self.profile.context.seconds_per_token, self.profile.context.reference_tokens
+        # The worst case of the term: rows that verify nothing and have no context, all below the reference.
         rows = np.arange(1, min(self.max_tokens, self.max_rows) + 1)
         shortest = self._base[rows] - (slope or 0.0) * reference * rows
         if shortest.min() <= 0:
@@ -281,6 +290,7 @@ class _DraftCurve:
         self.most = int(self._rows[-1])
 
     def at(self, rows: int) -> float:
+        # A drafter's time beyond what was measured is not guessed, nor is the target's.
         if not self._rows[0] <= rows <= self.most:
             raise ProfileError(
                 f"profile `{self._name}`: no draft cost for {rows} rows (samples from {int(self._rows[0])} to "
@@ -292,6 +302,7 @@ class _DraftCurve:
 def _median_by_rows(draft: DraftSamples) -> tuple[Ints, Floats]:
     rows, seconds = np.array(draft.rows, np.int64), np.array(draft.seconds)
     counts = np.unique(rows)
+    # Medians: a profiler's spike is one sample of several, and would move a mean.
     return counts, np.array([np.median(seconds[rows == count]) for count in counts])
 
 

@@ -50,6 +50,7 @@ class Curve:
     def executed(self, tokens: Ints) -> Ints:
         """Return the batch sizes that run: the next captured size up to the capture limit, eager as asked beyond."""
         executed = tokens.copy()
+        # No tokens, no step: 0 is not padded to the smallest graph.
         inside = (tokens > 0) & (tokens <= self.limit)
         executed[inside] = self.captured[np.searchsorted(self.captured, tokens[inside])]
         return executed
@@ -75,6 +76,7 @@ class Curve:
 
     def _ceil(self, tokens: Ints) -> Floats:
         inside = tokens <= self.limit
+        # Below the limit no eager sample has a say, nor a captured one above: a step runs either one way or the other.
         eager = self.sizes > self.limit
         seconds = np.empty(len(tokens))
         seconds[inside] = self.seconds[np.searchsorted(self.sizes, self.executed(tokens[inside]))]
@@ -92,6 +94,7 @@ def build_curve(profile: Profile) -> Curve:
     tokens, seconds = reference_samples(profile)
     order = np.argsort(tokens, kind="stable")
     sizes, starts = np.unique(tokens[order], return_index=True)
+    # Of a size's samples the median: spikes of the profiler are few, and only upwards.
     medians = np.array([np.median(group) for group in np.split(seconds[order], starts[1:])])
     captured = np.array(profile.captured_sizes, np.int64)
     missing = np.setdiff1d(captured, sizes)
@@ -100,6 +103,8 @@ def build_curve(profile: Profile) -> Curve:
             f"profile `{profile.name}`: captured size {missing[0]} has no sample at the reference context of "
             f"{profile.context.reference_tokens} tokens; measure it there or take it out of `captured_sizes`"
         )
+    # The running maximum is vLLM's. It makes every lookup monotone, and stretches a spike over the sizes above it;
+    # docs/profiles.md says how far.
     return Curve(sizes, medians, np.maximum.accumulate(medians), captured, profile.name)
 
 
@@ -118,6 +123,7 @@ def reference_samples(profile: Profile) -> tuple[Ints, Floats]:
     seconds = np.array(samples.seconds)
     if samples.context is None:
         return tokens, seconds
+    # From here on samples say at which context they were taken, so they can be, and have to be, made comparable.
     distance = np.array(samples.context) - context.reference_tokens
     if samples.rows is not None and context.seconds_per_token is not None:
         seconds = seconds - context.seconds_per_token * np.array(samples.rows) * distance

@@ -33,6 +33,7 @@ def check_fields(fields: Mapping[str, Any], accepted: Mapping[str, Parameter], w
         DraftError: for a parameter that is unknown, or required and missing.
     """
     named = {name: each for name, each in accepted.items() if each.kind not in _VARIABLE and name != "seed"}
+    # `**parameters` in a user's class: nothing can be unknown to it.
     anything = any(each.kind is Parameter.VAR_KEYWORD for each in accepted.values())
     for name in fields:
         if name not in named and not (anything and name != "seed"):

@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 
+# A stream of its own: the latent model has 1 to 3.
 _CONSTANT = 4
 
 
@@ -63,7 +64,10 @@ class ConstantDrafts:
     def blocks(self, request: int, domain: str, start: int, count: int) -> tuple[Floats, Ints]:
         """Return the ``count`` blocks from ``start`` on (see `DraftModel.blocks`)."""
         tokens = count + self.gamma - 1
+        # A uniform for each text position, read at every depth that reaches it: difficulty belongs to the text (section
+        # 5).
         u = uniforms(words(key(self._seed, _CONSTANT, request), weyl(np.arange(tokens)), start + 1))
+        # The last column stays False, so that the first False is where a block that is accepted to its end ends.
         accepted = np.zeros((count, self.gamma + 1), np.bool_)
         np.less(np.lib.stride_tricks.sliding_window_view(u, self.gamma), self.acceptance, out=accepted[:, :-1])
         return np.full((count, self.gamma), self.confidence), accepted.argmin(axis=1)

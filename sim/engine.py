@@ -17,12 +17,12 @@ from ..policies import Generation, Ints, LaggedBudget, LaggedView, check_lengths
 from .admission import Admission
 from .array_rows import ArrayRows
 from .cohort import make_cohort
-from .cost import PlannedStep
+from .cost import PlannedStep, StepTime
 from .history import History
 from .list_rows import ListRows
 from .noise import StepNoise
-from .records import RequestLog, RequestRecord, RowLog, RowRecords, StepLog, StepRecord
-from .rows import Left, NoDrafts, Rows
+from .records import BLOCK, RequestLog, RequestRecord, RowLog, RowRecords, StepLog
+from .rows import Committed, Left, NoDrafts, Rows
 from .scenario import Prefill, Result, Scenario
 
 FEW = 16
@@ -65,18 +65,23 @@ class _Run:
         self.scenario = scenario
         self.env = simpy.Environment()
         drafts = scenario.drafts if scenario.policy.drafts else NoDrafts()
+        # An open loop's `concurrency` is a limit, not a load: mostly far fewer rows run.
         few = scenario.mode == "open" or scenario.concurrency < FEW
         self.batch: Rows = (ListRows if few else ArrayRows)(drafts, scenario.requests, scenario.concurrency)
+        # Bound once: every view carries them.
+        self.context = self.batch.context
         self.history = History(scenario.policy.lag or 0)
         self.steps = StepLog()
         self.finished = RequestLog()
         self.rows = RowLog() if scenario.keep_rows else None
         self.noise = StepNoise(scenario.seed, scenario.noise_cv)
+        self.coin = self.noise.coin
         self.noisy = scenario.noise_cv > 0.0
         self.state: Any = start_state(scenario.policy)
         self.safe_budget = scenario.policy if isinstance(scenario.policy, LaggedBudget) else None
         self.closed = scenario.mode == "closed"
         self.cost = scenario.cost
+        # What the policy believes a step costs; the clock moves by `cost` alone.
         self.planning = scenario.planning or scenario.cost
         self.reads_context = self.cost.reads_context or self.planning.reads_context
         self.waits = scenario.policy.stalls
@@ -94,6 +99,8 @@ class _Run:
     def result(self) -> Result:
         """Run to the end and collect the tables."""
         if self.closed:
+            # A client for each row and one for each prefill slot: a row that leaves is followed by a request whose
+            # prompt is done, and no slot idles (section 1 of docs/semantics.md).
             stock = self.scenario.prefill.slots if self.scenario.prefill else 0
             for _ in range(self.scenario.concurrency + stock):
                 self._issue()
@@ -137,6 +144,7 @@ class _Run:
         self, slots: simpy.Resource, request: int, arrival: float, seconds: float
     ) -> Generator[simpy.Event, None, None]:
         """Occupy a prefill slot for as long as the prompt takes; its end is output token 1."""
+        # SimPy hands slots out in the order of asking, so prompts are served first come, first served.
         with slots.request() as slot:
             yield slot
             yield self.env.timeout(seconds)
@@ -145,6 +153,7 @@ class _Run:
     def _ready(self, request: int, arrival: float, ready: float | None) -> None:
         """Put a request in line for decode."""
         self.waiting.append(_Waiting(request, arrival, ready))
+        # An event is triggered once; later requests find the decode stage awake.
         if not self.wake.triggered:
             self.wake.succeed()
 
@@ -181,33 +190,18 @@ class _Run:
             # Without another event before the step ends there is nothing to wait for, unless rows that leave make one.
             if self.slots is not None or env.peek() <= self.now:
                 yield from self._catch_up()
-            accepted, emitted, acceptable = batch.commit(planned.lengths, outcomes)
-            self.steps.add(
-                StepRecord(
-                    step,
-                    begun,
-                    seconds,
-                    planned.rows,
-                    batch.drafting_rows,
-                    batch.drafted,
-                    planned.verified,
-                    accepted,
-                    emitted,
-                    acceptable,
-                    planned.rows + planned.verified,
-                    took.executed_tokens,
-                    took.context,
-                    took.stall,
-                )
-            )
+            # Only now, with the clock moved on: who became ready while the step ran stands in line before those whom
+            # the rows that leave ask for.
+            committed = batch.commit(planned.lengths, outcomes)
+            self._record_step(step, begun, seconds, planned, took, committed)
             if rows_log is not None:
                 self._record_rows(rows_log, step, planned.lengths, outcomes)
             step += 1
-            gone = batch.advance()
-            for left in gone:
+            stirred = False
+            for left in batch.advance():
                 self.admission.leave(left.entry)
                 self._leave(left, step)
-            stirred = bool(gone)
+                stirred = True
 
     def _catch_up(self) -> Generator[simpy.Event, None, None]:
         """Let everything happen that happens up to now: what is ready when a step ends joins the next one."""
@@ -229,6 +223,7 @@ class _Run:
             first = now if self.closed or ready is None else ready
             self.times[order] = _Times(arrival, ready, now, first)
             self.to_come -= 1
+            # Token 1 came with the prefill, so there is nothing to decode: no row is taken, and no step seen.
             if int(self.scenario.requests.output_tokens[entry]) == 1:
                 self._leave(Left(order, request, entry, step, 0, 0), step)
             else:
@@ -250,22 +245,48 @@ class _Run:
             batch.drafted,
             self.planning,
             self.history.lagged(batch.order, batch.gamma),
-            batch.context,
+            self.context,
             self.planning.context_seconds(rows, context_tokens) if self.reads_context else 0.0,
-            self.noise.coin,
+            self.coin,
         )
         try:
             if self.safe_budget is not None:  # it is not even handed this step's drafts
                 answer = self.safe_budget.plan_past(past, generation, self.state)
             else:
+                # A bound's knowledge; None for every policy that could run on a real engine.
                 known = np.array(outcomes, np.int64) if policy.needs_outcomes else None
                 answer = policy.plan(past.with_drafts(generation, known), self.state)
         except (Exception, SystemExit) as error:
             raise failed(policy, step, rows, error) from error
         lengths, self.state = unpacked(answer, policy, step)
         lengths, verified = check_lengths(lengths, batch.available, policy, step, batch.requests)
+        # After the plan: a budget of lag L reads generations up to n - L, never the one it decides about (section 2).
         self.history.add(batch.order, generation)
         return PlannedStep(lengths, rows, verified, batch.gamma, context_tokens, self.waits)
+
+    def _record_step(
+        self, step: int, begun: float, seconds: float, planned: PlannedStep, took: StepTime, committed: Committed
+    ) -> None:
+        """Keep what the step did; the rows that drafted in it are known until `Rows.advance`."""
+        log = self.steps
+        log.step.append(step)
+        log.start_s.append(begun)
+        log.step_seconds.append(seconds)
+        log.rows.append(planned.rows)
+        log.drafting_rows.append(self.batch.drafting_rows)
+        log.drafted.append(self.batch.drafted)
+        log.verified.append(planned.verified)
+        accepted, emitted, acceptable = committed
+        log.accepted.append(accepted)
+        log.emitted.append(emitted)
+        log.acceptable.append(acceptable)
+        log.batch_tokens.append(planned.rows + planned.verified)
+        log.executed_tokens.append(took.executed_tokens)
+        log.context_seconds.append(took.context)
+        log.stall_seconds.append(took.stall)
+        # Asked here instead of in a method of the log: a call costs as much as two of these columns.
+        if len(log.step) == BLOCK:
+            log.pack()
 
     def _record_rows(self, log: RowLog, step: int, lengths: Ints, outcomes: list[int] | Ints) -> None:
         """Keep what each row of the step did."""
@@ -302,12 +323,15 @@ class _Run:
                 first_token_s=times.first_token_s,
                 last_token_s=self.now if steps else times.first_token_s,
                 steps=steps,
+                # No drafts in the step of admission.
                 drafted=max(steps - 1, 0) * self.batch.gamma,
                 verified=left.verified,
                 accepted=left.accepted,
             )
         )
         self.cohort.leave(left.order)
+        # A closed loop has requests for ever and ends with its cohort, whatever else still runs; an open one replays
+        # all.
         self.over = self.closed and self.cohort.done
         if self.closed:
             self._issue()

@@ -21,6 +21,8 @@ from ..policies import Floats
 
 Words = npt.NDArray[np.uint64]
 
+# Keys are Python integers, which never overflow: they are cut by hand. In arrays uint64 wraps as it should, while
+# NumPy's scalars would warn.
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -71,6 +73,7 @@ def words(stream: int, steps: Words, first: int = 0) -> Words:
         first: added to every counter.
     """
     word = steps + np.uint64((stream + int(first) * _GOLDEN) & _MASK)
+    # The finalizer of `mix` on arrays, with two buffers for all of its steps.
     shifted = np.right_shift(word, _SHIFT_30)
     np.bitwise_xor(word, shifted, out=word)
     np.multiply(word, _FIRST_WORD, out=word)
@@ -91,6 +94,7 @@ def uniforms(word: Words) -> Floats:
 def logits(word: Words) -> Floats:
     """Return ``log(u / (1 - u))`` of the uniforms of the words: standard logistic numbers."""
     cell = np.right_shift(word, _HALF).astype(np.float64)
+    # With u = cell / 2^32, u / (1 - u) is cell / (2^32 - cell): one division.
     cell += 0.5
     result: Floats = cell / (2.0**32 - cell)
     return np.log(result, out=result)
@@ -104,6 +108,7 @@ def normals(word: Words, field: int = 3) -> Floats:
         field: which 16 bits of the word are read, 0 (lowest) to 3; different fields are independent.
     """
     cell = np.right_shift(word, _FIELDS[field])
+    # Nothing is above the topmost field.
     if field < 3:
         np.bitwise_and(cell, _CELL, out=cell)
     return _quantiles().take(cell.view(np.int64))
@@ -119,6 +124,7 @@ def _quantiles() -> Floats:
     """Return float64 ``[65536]``: normal quantiles at the middle of equal cells, scaled to variance 1."""
     inverse = NormalDist().inv_cdf
     upper = np.array([inverse(0.5 + (cell + 0.5) / _CELLS) for cell in range(_CELLS // 2)])
+    # One half mirrored: for each number its negative, to the last bit.
     table = np.concatenate((-upper[::-1], upper))
     table /= np.sqrt(np.mean(table**2))
     table.flags.writeable = False

@@ -26,9 +26,11 @@ class History:
         if not self._lag:
             return None
         if len(self._past) < self._lag:
+            # The first steps of a run: all rows are joins to a budget of this lag.
             zeros = np.zeros((len(order), gamma))
             return Generation(zeros, zeros, np.zeros(len(order), np.bool_), False)
         past_order, past = self._past[0]
+        # The same object, so nobody joined or left since (`Rows.order`), and there is nothing to match.
         if past_order is order:
             return past
         places = {number: place for place, number in enumerate(past_order.tolist())}

@@ -76,6 +76,7 @@ def risers(seconds: Floats, threshold: float = 0.02) -> list[Riser]:
         seconds: float64 ``[N + 1]`` step seconds by batch tokens as in `StepCost.table`; entry 0 is not read.
         threshold: least fall, as a share.
     """
+    # From entry 1 on: entry 0 is there for the index alone.
     after, before = seconds[2:], seconds[1:-1]
     steep = np.flatnonzero(1 - before / after > threshold)
     return [Riser(int(i) + 1, float(before[i]), float(after[i])) for i in steep]
@@ -126,7 +127,9 @@ def greedy_gap(cost: StepCost, rows: int, survivals: Floats) -> GreedyGap:
     Args and errors are those of `theta`.
     """
     values = theta(cost, rows, survivals)
+    # Algorithm 1 goes on only while the objective rises, so a tie stops it as well.
     stuck = np.flatnonzero(np.diff(values) <= 0)
     greedy = int(stuck[0]) if len(stuck) else len(values) - 1
+    # The first of equals, which is the fewest drafts, as `async_topk` decides it.
     best = int(np.argmax(values))
     return GreedyGap(greedy, best, float(values[greedy]), float(values[best]))

@@ -85,6 +85,8 @@ class LatentDrafts:
         self.gamma = _gamma(profile, gamma)
         self._text = profile.text
         self._text_key, self._request_key, self._noise_key = (key(seed, stream) for stream in (_TEXT, _REQUEST, _NOISE))
+        # A temperature divides the whole logit, so it goes into scale, noise and bias alike: the order of confidences
+        # within a position stays.
         temperature = _temperatures(profile, confidence, confidence_temperature)[: self.gamma]
         self._scale = profile.view.scale / temperature
         self._noise = profile.view.noise / temperature
@@ -117,8 +119,11 @@ class LatentDrafts:
         ease += self._text.request_sd * normal(extend(self._request_key, request))
         # u < sigmoid(m + ease) iff logit(u) - ease < m: the left side belongs to the text alone.
         np.less((parts.logit_u - ease).take(grid.place), levels.acceptance, out=grid.accepted[:, :-1])
+        # The one thing that depends on the depth beyond the level: two blocks see the same token differently.
         noise = normals(words(extend(self._noise_key, request), grid.noise, (start + 1) * _DEPTHS))
         noise *= self._noise
+        # logit c = scale * (m + ease) + bias + noise, with scale * m + bias made once (`_level`). In place, since each
+        # array holds up to 512 blocks and another one is another way through memory.
         confidence = ease.take(grid.place)
         confidence *= self._scale
         confidence += levels.confidence
@@ -143,6 +148,7 @@ class LatentDrafts:
         grid = _Grid(
             place, weyl(place * _DEPTHS + depth + 1), text_steps(count + self.gamma - 1, self._text.window), accepted
         )
+        # Nearly always a whole window; the ends of outputs make the other counts.
         self._grids[count] = grid
         return grid
 
@@ -166,6 +172,7 @@ def text_parts(stream: int, first: int, steps: Words, window: int) -> TextParts:
     word = words(stream, steps, first)
     slow = normals(word, 1)
     width = 1
+    # By doubling: log2(window) additions instead of one for each neighbour.
     while width < window:
         slow = slow[width:] + slow[:-width]
         width *= 2
@@ -187,6 +194,7 @@ def request_offset(seed: int, request: int) -> float:
 def _gamma(profile: AcceptanceProfile, gamma: int | None) -> int:
     if gamma is None:
         return profile.positions
+    # Levels of deeper positions could only be extrapolated from the published ones.
     if not 1 <= gamma <= profile.positions:
         raise DraftError(
             f"`gamma` must be within 1..{profile.positions} for drafter `{profile.name}`, got {gamma}; there are no"
@@ -203,5 +211,6 @@ def _temperatures(profile: AcceptanceProfile, confidence: Confidence, extra: flo
         raise DraftError(
             f"`confidence_temperature` must be within 0.1..10, got {extra}; 1 leaves confidences as they are"
         )
+    # Sequential temperature scaling divides the logit at each position by a temperature of its own.
     fitted = profile.temperatures if confidence == "sts" else (1.0,) * profile.positions
     return np.array(fitted) * extra

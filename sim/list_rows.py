@@ -56,6 +56,7 @@ class ListRows:
         self._rows: list[_Row] = []
         self._fresh = 0  # rows at the end of the list that have no drafts yet
         self._safe_steps = 0
+        # By (rows, rows that draft): views share these arrays, and a light load comes back to the same few.
         self._shapes: dict[tuple[int, int], tuple[Bools, Ints]] = {}
         self.rows = 0
         self.joined()
@@ -81,6 +82,7 @@ class ListRows:
         """Renew what depends on which rows draft."""
         self.drafting_rows = self.rows - self._fresh
         self.drafted = self.drafting_rows * self.gamma
+        # Rows that joined last stand last, so the number of them says which they are.
         key = self.rows, self.drafting_rows
         if key not in self._shapes:
             known = np.arange(self.rows) < self.drafting_rows
@@ -104,6 +106,7 @@ class ListRows:
             survival.append(row.survival[at].tolist())
             blocks.append((row.confidence, at))
             outcomes.append(row.outcomes[at])
+        # Their window is loaded, but in the step of admission there are no drafts yet.
         for fresh in range(self.drafting_rows, self.rows):
             survival[fresh] = [0.0] * self.gamma
             blocks[fresh] = (self._zeros, 0)
@@ -113,6 +116,7 @@ class ListRows:
     def commit(self, lengths: Ints, outcomes: list[int] | Ints) -> Committed:
         """See `Rows.commit`."""
         accepted = emitted = acceptable = 0
+        # As long as no window can run out, no output can end: the cut is not even looked at.
         may_end = not self._safe_steps
         for row, length, most in zip(self._rows, lengths.tolist(), outcomes, strict=True):
             taken = min(most, length)
@@ -154,6 +158,7 @@ class ListRows:
         for row in self._rows:
             if row.at >= row.remaining:
                 left.append(Left(row.order, row.request, row.entry, row.joined, row.verified, row.accepted))
+            # The output goes on beyond the window.
             elif row.at >= row.size:
                 row.load(self._drafts, self._requests, row.start + row.at, row.remaining - row.at)
         if left:

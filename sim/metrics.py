@@ -134,6 +134,7 @@ def point_metrics(result: Result, cost: StepCost, sla: Sla, *, with_regret: bool
             "over; raise `cohort`"
         )
     begun = result.steps["start_s"].to_numpy()
+    # A step belongs to the window it begins in: each is counted once, and the last one whole.
     steps = result.steps.filter((begun >= start) & (begun < end))
     cohort = result.requests.filter(pl.col("cohort"))
     metrics: Metrics = {}
@@ -170,6 +171,7 @@ def _acceptance(steps: pl.DataFrame) -> Metrics:
     rows, rounds = _total(steps, "rows"), _total(steps, "drafting_rows")
     drafted, verified, accepted = (_total(steps, name) for name in ("drafted", "verified", "accepted"))
     return {
+        # The 1 is the bonus token: a round emits one token more than it accepts.
         "accepted_length": 1.0 + accepted / rounds if rounds else 1.0,
         "verify_budget": 1.0 + verified / rows if rows else None,
         "rejected_per_step": _ratio(verified - accepted, rounds),
@@ -177,6 +179,7 @@ def _acceptance(steps: pl.DataFrame) -> Metrics:
         "accepted_per_verified_with_anchor": _ratio(accepted + rounds, verified + rounds),
         "accepted_per_drafted": _ratio(accepted, drafted),
         "acceptance_ceiling": _ratio(_total(steps, "acceptable"), drafted),
+        # What would have been emitted, had no output ended in the middle of a block.
         "truncated_tokens": accepted + rows - _total(steps, "emitted"),
     }
 
@@ -204,9 +207,11 @@ def _latencies(cohort: pl.DataFrame, with_prefill: bool) -> Metrics:
     seconds = (decoded["last_token_s"] - decoded["first_token_s"]).to_numpy()
     speeds = tokens / seconds
     ttft = (cohort["ready_s"] - cohort["arrival_s"]).to_numpy() if with_prefill else None
+    # Waiting for a row begins where prefill ends; waiting for a slot is part of the time to first token.
     handed = cohort["ready_s"] if with_prefill else cohort["arrival_s"]
     waits = (cohort["admitted_s"] - handed).to_numpy()
     return {
+        # Sum over sum: weighted by tokens, as throughput is. The mean over requests, below, reads about a tenth higher.
         INTERACTIVITY: _ratio(float(tokens.sum()), float(seconds.sum())),
         "interactivity_mean": float(speeds.mean()) if len(speeds) else None,
         "interactivity_p50": _percentile(speeds, 50),
@@ -229,15 +234,18 @@ def _goodput(cohort: pl.DataFrame, sla: Sla, window: float, with_prefill: bool) 
     """Requests per second that meet every bound: the cohort's admission rate times the share that meets them."""
     if not sla.bounds_anything(with_prefill):
         return {"goodput_req_s": None}
+    # Requests of one token have no decode time, which meets any bound on it.
     tokens = np.maximum(cohort["output_tokens"].to_numpy() - 1, 1)
     tpot = (cohort["last_token_s"] - cohort["first_token_s"]).to_numpy() / tokens
     good = np.ones(len(cohort), np.bool_)
     if sla.tpot_s is not None:
         good &= tpot <= sla.tpot_s
     if sla.tok_s_user is not None:
+        # A product, since a request of one token would divide by its time of 0.
         good &= tpot * sla.tok_s_user <= 1.0
     if sla.ttft_s is not None and with_prefill:
         good &= (cohort["ready_s"] - cohort["arrival_s"]).to_numpy() <= sla.ttft_s
+    # N admissions, the first and the last at the ends of the window, leave N - 1 gaps in it.
     return {"goodput_req_s": float(good.mean()) * (len(cohort) - 1) / window}
 
 
@@ -250,10 +258,12 @@ def step_regret(steps: pl.DataFrame, cost: StepCost) -> Floats:
     context = steps["context_seconds"].to_numpy()
     realised = np.empty(len(steps))
     best = np.empty(len(steps))
+    # By rows: all steps of one number of rows read the same table.
     for count in np.unique(rows).tolist():
         here = np.flatnonzero(rows == count)
         table = cost.table(count)
         part = steps[here]
+        # Priced anew instead of read from `step_seconds`, where the noise is.
         paid = table[part["batch_tokens"].to_numpy()] + context[here] + part["stall_seconds"].to_numpy()
         realised[here] = (count + part["accepted"].to_numpy()) / paid
         best[here] = _oracle_theta(count, table, part["acceptable"].to_numpy(), context[here])
@@ -266,6 +276,7 @@ def _oracle_theta(rows: int, table: Floats, acceptable: Ints, context: Floats) -
     emitted = rows + np.arange(most + 1)
     seconds = table[rows : rows + most + 1]
     if not context.any():
+        # Without a context term one running maximum over n answers for every step, however many drafts it could accept.
         best: Floats = np.maximum.accumulate(emitted / seconds)[acceptable]
         return best
     each = [

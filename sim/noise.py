@@ -20,9 +20,12 @@ class StepNoise:
         self._factors: list[float] = []
 
     def _load(self, chunk: int) -> None:
+        # "coin" and the chunk: a step's numbers depend on nothing but (seed, step). Both kinds are always drawn, in
+        # this order, so that noise on or off leaves the coins as they are.
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([self._seed, 0x636F696E, chunk])))
         self._coins = rng.random(_CHUNK).tolist()
         normal = rng.standard_normal(_CHUNK)
+        # Minus sigma^2 / 2: a lognormal of mean 1, or noise would make every arm slower.
         self._factors = np.exp(self._sigma * normal - 0.5 * self._sigma**2).tolist()
         self._chunk = chunk
 

@@ -57,6 +57,7 @@ def load_profile(name_or_path: str | Path) -> Profile:
     if name.startswith(ANALYTIC_PREFIX):
         return analytic_profile(name)
     path = Path(name_or_path)
+    # A bare word is a shipped name even where a file of that name lies about; what looks like a path is one.
     if not (path.suffix == ".json" or len(path.parts) > 1):
         path = _SHIPPED / f"{name}.json"
         if not path.is_file():
@@ -72,6 +73,7 @@ def load_profile(name_or_path: str | Path) -> Profile:
 def dump_profile(profile: Profile) -> str:
     """Return the profile as JSON text, the same text for equal profiles; `parse_profile` reads it back."""
     data = profile.model_dump(mode="json")
+    # Left out where absent: the committed files read as they were written.
     for name in ("rows", "context", "extrapolated_from"):
         if data["verify"][name] is None:
             del data["verify"][name]
@@ -92,6 +94,7 @@ def _pretty(value: Any, depth: int) -> str:
         return "{\n" + ",\n".join(fields) + "\n" + "  " * depth + "}"
     if isinstance(value, list) and value and isinstance(value[0], str):
         return "[\n" + ",\n".join(pad + json.dumps(item) for item in value) + "\n" + "  " * depth + "]"
+    # Numbers run on, one after the other, or the samples would hide the rest of the file.
     text = json.dumps(value)
     if isinstance(value, list) and len(text) > _WIDTH - 30:
         body = textwrap.fill(text[1:-1], _WIDTH, initial_indent=pad, subsequent_indent=pad)

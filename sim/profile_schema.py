@@ -35,6 +35,7 @@ class FlatProfileWarning(UserWarning):
 
 
 class _Part(BaseModel):
+    # Strict: a time given as text, or tokens given as 8.0, is a mistake in the file, not a number to be guessed.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
@@ -159,6 +160,7 @@ class Profile(_Part):
     @model_validator(mode="after")
     def _captured(self) -> Self:
         sizes = self.captured_sizes
+        # Lookups search these by bisection.
         unordered = [b for a, b in itertools.pairwise(sizes) if b <= a]
         if unordered:
             raise ValueError(
@@ -184,6 +186,7 @@ def parse_profile(text: str | bytes, where: str) -> Profile:
         ProfileError: if the text is no JSON, a field is unknown, missing or breaks a rule.
     """
     text = _decode(text, where)
+    # Ahead of pydantic, which would name no line, and take the last of two fields of one name.
     _check_syntax(text, where)
     try:
         return Profile.model_validate_json(text)
@@ -228,6 +231,7 @@ def profile_from_samples(
         "host": {"seconds": 0.0, "sync_stall_seconds": 0.0, "source": "assumed", "note": "not modelled"},
         "sla_anchors": [50.0],
     }
+    # By way of the text, so that a profile made in code obeys every rule of one from a file.
     return parse_profile(json.dumps(data | fields), f"profile `{name}`")
 
 
@@ -291,6 +295,7 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _explain(error: ValidationError, where: str) -> str:
     problems = error.errors(include_url=False)
+    # One at a time: the others are often its consequences.
     first = problems[0]
     more = f" ({len(problems)} problems in all)" if len(problems) > 1 else ""
     return f"{where}: {_problem(first['type'], first['loc'], first['msg'], first['input'])}{more}"
@@ -319,5 +324,6 @@ def _field(path: tuple[int | str, ...]) -> str:
 
 def _nearest_field(name: str) -> str:
     models: tuple[type[BaseModel], ...] = (Profile, VerifySamples, DraftSamples, ContextCost, HostCost)
+    # Of all parts: a field is as easily put in the wrong place as misspelt.
     known = sorted({field for model in models for field in model.model_fields})
     return did_you_mean(name, known) or "take it out"

@@ -44,7 +44,9 @@ class RecordedDrafts:
         confidence = table["confidence"].to_numpy().reshape(-1, self.gamma)
         outcome = table["accepted"].fill_null(False).to_numpy().reshape(-1, self.gamma)
         self._check_outcomes(table, request, start)
+        # A column of False at the end: the first False then counts the accepted of a block accepted as a whole, too.
         accepted = np.pad(outcome, ((0, 0), (0, 1))).argmin(axis=1)
+        # Where a request begins, seen in the ids of the block heads; rows are sorted by request.
         first = np.flatnonzero(np.diff(request[:: self.gamma], prepend=request[0] - 1))
         last = np.append(first[1:], len(accepted))
         self._blocks = {
@@ -71,6 +73,8 @@ class RecordedDrafts:
                 f" that were recorded (ids {min(self._blocks)} to {max(self._blocks)})"
             )
         starts, confidence, accepted = self._blocks[request]
+        # Starts ascend but may have gaps; a replay asks for every block of a stretch, as another policy stops at other
+        # places.
         at = int(np.searchsorted(starts, start))
         wanted = np.arange(start, start + count)
         found = starts[at : at + count]
@@ -90,6 +94,7 @@ class RecordedDrafts:
         same = np.ones(len(depth), np.bool_)
         same[1:] = (depth[1:] == 1) | ((request[1:] == request[:-1]) & (start[1:] == start[:-1]))
         wrong = (depth != expected) | ~same
+        # A last block that was cut short has no wrong row of its own.
         if size < len(depth):
             wrong[-1] = True
         if wrong.any():
@@ -103,6 +108,8 @@ class RecordedDrafts:
     def _check_outcomes(self, table: pl.DataFrame, request: Ints, start: Ints) -> None:
         """Refuse an outcome that is unknown, or an acceptance, where the drafts before it do not allow it."""
         outcome = table["accepted"]
+        # 0 rejected, 1 accepted, 2 unknown. Unknown is right after a rejection, where no engine looks, and nowhere
+        # else.
         code = outcome.cast(pl.Int8).fill_null(2).to_numpy().reshape(-1, self.gamma)
         alive = np.ones_like(code, np.bool_)
         alive[:, 1:] = np.logical_and.accumulate(code[:, :-1] == 1, axis=1)
@@ -150,6 +157,7 @@ def _checked(table: pl.DataFrame, path: Path) -> pl.DataFrame:
         raise DraftError(f"recording `{path}`: column `confidence` must hold floats, got {schema['confidence']}")
     if schema["accepted"] != pl.Boolean:
         raise DraftError(f"recording `{path}`: column `accepted` must hold booleans, got {schema['accepted']}")
+    # Nulls fail every rule: a comparison with one is null, and counts as broken.
     rules = {
         "request": (pl.col("request") >= 0, "at least 0"),
         "depth": (pl.col("depth") >= 1, "at least 1"),

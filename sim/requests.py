@@ -72,11 +72,13 @@ class Requests:
         """
         if "domain" in table.columns:
             names = table["domain"].to_list()
+            # In order of first appearance, which is the trace's own and the same in every process.
             domains = tuple(dict.fromkeys(names))
             codes = np.array([domains.index(name) for name in names], np.int64)
         elif mix:
             domains = tuple(mix)
             shares = np.cumsum([mix[name] for name in domains])
+            # "dom": a stream apart from the lengths and arrivals that were drawn with the same seed.
             draws = np.random.default_rng([seed, 0x646F6D]).random(len(table)) * shares[-1]
             codes = np.searchsorted(shares, draws, side="right").astype(np.int64)
         else:

@@ -106,6 +106,7 @@ def load_blocks(drafts: DraftModel, requests: Requests, request: int, entry: int
     # A recording knows requests by their trace ids; a generated text is new each time a request is asked for again.
     text = int(requests.name[entry]) if drafts.replays else request
     confidence, outcomes = drafts.blocks(text, domain, start, count)
+    # Sequential products (section 3): the same bits whoever makes them, which a tree of products would not give.
     return Blocks(confidence, np.multiply.accumulate(confidence, axis=1), outcomes)
 
 

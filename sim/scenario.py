@@ -96,11 +96,15 @@ class Scenario:
         self.drafts.check(self.requests.domains)
         gamma = self.drafts.gamma if self.policy.drafts else 0
         check_policy(self.policy, gamma)
+        # The largest step there can be: every row there, and each verifies all it may. The loop then meets no batch
+        # without a price.
         for cost in (self.cost, self.planning or self.cost):
             cost.require(self.concurrency * (1 + self.policy.longest(gamma)), self.concurrency)
+        # Last, since it plays the policy on random histories, which takes longer than all checks above.
         screening = screen(self.policy, gamma, self.planning or self.cost, self.concurrency)
         if screening.problem is not None and not self.unsafe:
             raise PolicyError(screening.problem)
+        # Derived, not given; the class is frozen for everybody else.
         object.__setattr__(self, "safety", screening.safety)
 
 
@@ -109,7 +113,7 @@ class Result:
     """What a run recorded.
 
     Attributes:
-        steps: one row per step begun, the fields of `records.StepRecord`.
+        steps: one row per step begun, columns of `records.STEP_COLUMNS` after ``step``.
         requests: one row per finished request, in order of admission; ``cohort`` marks those that metrics follow.
         rows: one row per row of a step, or None.
         window_s: (start, end) of the throughput window: the admissions of the cohort's first and last request.

@@ -85,6 +85,7 @@ class DraftModelContract:
         for request, domain in self._texts():
             for start in {1, self.last - count + 1}:
                 whole = _ask(model, request, domain, start, count)
+                # Block by block, as a naive engine asks, a size that fits no window, and one that leaves a short rest.
                 for size in (1, 7, 300):
                     calls = [(start + at, min(size, count - at)) for at in range(0, count, size)]
                     parts = [_ask(model, request, domain, *call) for call in calls]
@@ -96,6 +97,7 @@ class DraftModelContract:
         calls = [(request, domain, *each) for request, domain in self._texts() for each in self._stretches()]
         model = self._model()
         answers = {call: _ask(model, *call) for call in calls}
+        # Each in a fresh model: what an earlier order left behind must not help.
         for order in (calls[::-1], self._shuffled(calls)):
             other = self._model()
             for call in order:

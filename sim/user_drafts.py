@@ -31,6 +31,7 @@ class UserDrafts:
         """
         self.model, self.name = model, name
         gamma, replays = getattr(model, "gamma", None), getattr(model, "replays", None)
+        # True is a number to Python, and 7.0 would do until it is a shape.
         if isinstance(gamma, bool) or not isinstance(gamma, numbers.Integral) or gamma < 1:
             self._refuse("", "`gamma` must be a whole number of at least 1, the drafts in a block", gamma, "set it")
         if not isinstance(replays, bool):
@@ -59,6 +60,7 @@ class UserDrafts:
             raise self._failed(where, error) from error
         self._check_form(answer, request, start, count)
         confidence, outcomes = answer
+        # Written so that a NaN, which compares as False with everything, is refused.
         if not (confidence.min() >= 0.0 and confidence.max() <= 1.0):
             self._refuse_confidence(confidence, request, start)
         if not (outcomes.min() >= 0 and outcomes.max() <= self.gamma):
@@ -112,6 +114,7 @@ def build_user_drafts(path: object, fields: Mapping[str, Any], seed: int) -> Use
     if not _is_model(cls):
         raise DraftError(f"'{path}' must be a class derived from specsched.sim.DraftModel, got {cls!r}")
     accepted = _parameters(cls)
+    # A seed in the file would give every seed of the experiment the same text, and intervals of width 0.
     if "seed" in fields:
         raise DraftError(f"`seed` of drafts of `{path}` is that of each point of the experiment; set `seeds` instead")
     if "seed" not in accepted and not any(each.kind is each.VAR_KEYWORD for each in accepted.values()):

@@ -14,7 +14,7 @@ from specsched.experiments.config import columns
 from specsched.sim.cost import StepCost
 from specsched.sim.metrics import LEADING, METRICS, Metric, Need, Sla, point_metrics
 from specsched.sim.profile import load_profile
-from specsched.sim.records import RequestRecord, StepRecord
+from specsched.sim.records import REQUEST_COLUMNS, STEP_COLUMNS
 from specsched.sim.scenario import Result
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
@@ -39,10 +39,10 @@ def documented(text: str = TEXT) -> dict[str, tuple[str, str]]:
 
 def computed() -> list[str]:
     """Return the names of the metrics of a little run, in their order."""
-    steps = pl.DataFrame({name: [1.0 if name.endswith(("_s", "_seconds")) else 1] for name in StepRecord._fields})
+    steps = pl.DataFrame({name: [1.0 if name.endswith(("_s", "_seconds")) else 1] for name in STEP_COLUMNS})
     one = {"cohort": True, "prompt_tokens": 1, "output_tokens": 3, "domain": "chat"}
     times = {"arrival_s": 0.0, "ready_s": 0.5, "admitted_s": 1.0, "first_token_s": 1.0, "last_token_s": 2.0}
-    requests = pl.DataFrame([{name: one.get(name, times.get(name, 0)) for name in RequestRecord._fields}])
+    requests = pl.DataFrame([{name: one.get(name, times.get(name, 0)) for name in REQUEST_COLUMNS}])
     result = Result(steps=steps, requests=requests, rows=None, window_s=(0.0, 2.0), gpus=1, with_prefill=True)
     cost = StepCost(load_profile("llama31-8b-h100"))
     return list(point_metrics(result, cost, Sla(ttft_s=1.0), with_regret=True))

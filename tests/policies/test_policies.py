@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -312,8 +313,21 @@ def test_lagged_budget_is_final() -> None:
 
 def test_lagged_budget_sees_nothing_fresh() -> None:
     seen = view(np.full((2, 2), 0.5), lagged=np.zeros((2, 2)), outcomes=[1, 2]).past()
-    for name in ("confidence", "survival", "outcomes"):
+    for name in ("confidence", "survival", "outcomes", "generation"):
         assert not hasattr(seen, name)
+
+
+def test_the_two_views_hold_the_same_facts() -> None:
+    """Each fact by its own name, so that one added to the record is carried as well."""
+    facts = {each.name: object() for each in fields(LaggedView)}
+    past = LaggedView(**facts)  # type: ignore[arg-type]
+    generation, outcomes = object(), object()
+    whole = past.with_drafts(generation, outcomes)  # type: ignore[arg-type]
+    assert whole.generation is generation
+    assert whole.outcomes is outcomes
+    for seen in (past, whole, whole.past()):
+        assert {name: getattr(seen, name) for name in facts} == facts
+    assert type(whole.past()) is LaggedView
 
 
 @given(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specsched.sim.cost import StepCost
+from specsched.sim.cost import PlannedStep, StepCost
 from specsched.sim.curve import LOOKUPS, Lookup, build_curve
 from specsched.sim.jaggedness import greedy_gap, is_multimodal, jaggedness, risers, theta
 from specsched.sim.profile import FlatProfileWarning, Profile, ProfileError, load_profile, profile_from_samples
@@ -205,6 +205,51 @@ def test_composed_attention_belongs_to_the_rows_of_the_step(name: str) -> None:
     # 8 rows of 8 tokens read an eighth of that.
     fewer = cost.verify_seconds(64) + cost.context_seconds(8, 8 * 1024)
     assert whole - fewer == pytest.approx(slope * 56 * 1024)
+
+
+def planned(rows: int, verified: int, context_tokens: int = 0, waits: bool = False) -> PlannedStep:
+    lengths = np.full(rows, verified // rows)
+    lengths[0] += verified % rows
+    return PlannedStep(lengths, rows, verified, 7, context_tokens, waits)
+
+
+@given(
+    st.integers(1, 64),
+    st.integers(0, 300),
+    st.integers(0, 100_000),
+    st.booleans(),
+    st.sampled_from([None, 0.0, 1.7e-8]),
+    st.sampled_from(LOOKUPS),
+    st.booleans(),
+)
+def test_a_step_takes_what_a_planner_reads(
+    rows: int, verified: int, context_tokens: int, waits: bool, slope: float | None, lookup: Lookup, drafts: bool
+) -> None:
+    """To the last bit: a sum in another order would move every table of a run."""
+    sizes = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+    profile = profile_from_samples(
+        "parts",
+        sizes,
+        [0.0051 + 0.0000137 * size for size in sizes],
+        captured_sizes=sizes[:8],
+        draft={1: 0.00083, 64: 0.00231},
+        context={"reference_tokens": 37, "seconds_per_token": slope, "source": "assumed", "note": "x"},
+        host={"seconds": 0.00029, "sync_stall_seconds": 0.00047, "source": "assumed", "note": "x"},
+    )
+    cost = StepCost(profile, lookup, draft_scale=0.7, drafts=drafts)
+    for _ in range(2):  # made, and remembered
+        took = cost.step(planned(rows, verified, context_tokens, waits))
+        context = cost.context_seconds(rows, context_tokens)
+        assert cost.reads_context == (slope is not None)
+        assert took.busy == float(cost.table(rows)[rows + verified]) + context
+        assert took.busy == took.verify + took.host + took.draft + took.context
+        assert took.stall == (0.00047 if waits else 0.0)
+        assert took.host == 0.00029
+        assert took.context == context
+        assert took.verify == cost.verify_seconds(rows + verified)
+        assert took.draft == cost.draft_seconds(rows)
+        assert (took.draft > 0) == drafts
+        assert took.executed_tokens == cost.padded(rows + verified)
 
 
 @pytest.mark.parametrize(
