@@ -441,7 +441,7 @@ def test_the_bodies_of_the_defects_pass(policy: Policy) -> None:
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_defect_fails_the_tests_that_are_about_it(name: str) -> None:
     defect = BROKEN[name]
-    found = failures(suite(defect.policy, **defect.knobs))
+    found = failures(suite(defect.policy, **{"examples": 20, **defect.knobs}))
     assert set(found) == defect.fails
     assert any(defect.says in message for message in found.values()), found
 
