@@ -81,7 +81,7 @@ def cases() -> Iterator[Any]:
                 yield pytest.param(chosen, marks=marks, id=f"{page.name} kernels" if lab else page.name)
 
 
-@pytest.mark.parametrize("chosen", cases())
+@pytest.mark.parametrize("chosen", list(cases()))
 def test_the_commands_of_a_page_run(chosen: list[Command], tmp_path: Path) -> None:
     workshop(tmp_path, chosen[0].page)
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}

@@ -44,7 +44,7 @@ def with_marks(name: str) -> Any:
     return pytest.param(name, marks=pytest.mark.kernels if name.startswith("specsched.kernels.") else ())
 
 
-@pytest.mark.parametrize("name", map(with_marks, module_names()))
+@pytest.mark.parametrize("name", [with_marks(name) for name in module_names()])
 def test_docstrings(name: str) -> None:
     assert run_module(name).failed == 0
 
