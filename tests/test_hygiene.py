@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import io
 import os
 import re
+import tokenize
 import tomllib
 from pathlib import Path
 
@@ -34,6 +36,22 @@ def function_lengths(source: str, compiled: bool = False) -> dict[str, int]:
             spoken = text.end_lineno - text.lineno + 1 if text is not None and text.end_lineno else 0
             lengths[f"{node.lineno} {node.name}"] = (node.end_lineno or node.lineno) - node.lineno + 1 - spoken
     return lengths
+
+
+def comments(source: str) -> tuple[int, int]:
+    """Return how many comments a module has, and how many lines that are neither blank nor of a docstring."""
+    spoken: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        alone = (
+            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        )
+        if alone:
+            spoken.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    lines = [
+        number for number, line in enumerate(source.splitlines(), start=1) if line.strip() and number not in spoken
+    ]
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return sum(token.type == tokenize.COMMENT for token in tokens), len(lines)
 
 
 def text_files() -> list[Path]:
@@ -70,6 +88,17 @@ def test_kernels_fit_their_own_limit() -> None:
 def test_function_length_leaves_the_docstring_out() -> None:
     source = 'def f(x):\n    """One.\n\n    Two.\n    """\n    y = x\n    return y\n'
     assert function_lengths(source) == {"1 f": 3}
+
+
+@pytest.mark.parametrize("room", ["sim", "kernels", "policies/lossless"])
+def test_five_to_eight_comments_in_a_hundred_lines(room: str) -> None:
+    """Where a reader asks why: fewer leave him alone with the code, more talk over it."""
+    counts = [comments(path.read_text(encoding="utf-8")) for path in sorted((ROOT / room).rglob("*.py"))]
+    assert 0.05 <= sum(found for found, _ in counts) / sum(lines for _, lines in counts) <= 0.08
+
+
+def test_comments_are_counted_apart_from_docstrings_and_hashes_in_texts() -> None:
+    assert comments('"""One.\n\n# no comment\n"""\n\nx = "#"  # one\n# two\n') == (2, 2)
 
 
 def test_no_file_names_a_machine() -> None:
