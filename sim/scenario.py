@@ -113,7 +113,7 @@ class Result:
     """What a run recorded.
 
     Attributes:
-        steps: one row per step begun, the fields of `records.StepRecord`.
+        steps: one row per step begun, the columns of `records.StepLog`.
         requests: one row per finished request, in order of admission; ``cohort`` marks those that metrics follow.
         rows: one row per row of a step, or None.
         window_s: (start, end) of the throughput window: the admissions of the cohort's first and last request.
