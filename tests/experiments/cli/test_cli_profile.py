@@ -205,7 +205,8 @@ def test_the_real_clock_gives_a_profile_or_a_reason(tmp_path: Path) -> None:
     assert sum(timing["run"] <= 2 for timing in timings) == 2 * len(points)
     assert (done.returncode == 0) == (tmp_path / "real.json").exists()
     if done.returncode:
-        assert done.returncode == 1
-        assert "25% apart" in done.stderr or "the curve is flat" in done.stderr
+        # Refused as no measurement, or as no profile: a price of context that other work on the machine made up.
+        reasons = {"25% apart": 1, "the curve is flat": 1, "is too large for the sample's rows and context": 2}
+        assert done.returncode in [code for reason, code in reasons.items() if reason in done.stderr], done.stderr
     else:
         assert StepCost(load_profile(tmp_path / "real.json")).max_tokens == 8
